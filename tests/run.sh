@@ -113,6 +113,17 @@ end_behind() {
   return $result
 }
 
+# test_behind NAME FOLDER WORDS MESON_TEST_OPTION...: tests the folder that the job has built.
+test_behind() {
+  local name=$1 folder=$2 words=$3
+  shift 3
+  if end_behind "$name" "building $folder/"; then
+    test_in "$folder" "$words" "$@"
+  else
+    summary+=(--failed "the build in $folder/ ($words)")
+  fi
+}
+
 # unhurried JOB COMMAND...: of a background job. Tests go first, and so does an earlier job, if there is one.
 unhurried() {
   local earlier=$1
@@ -132,15 +143,14 @@ build_sanitized() {
 
 # One build serves all dependencies, as no source looks at two of them together. Each source is compiled alone here, so
 # it includes what it needs. The tests are those that a library's absence changes: checksums of kept contents, and the
-# command.
+# command. Without GoogleTest Meson leaves out the unit tests alone.
 without=build-without-optional-libraries
-without_tests=('conformance_context on host' symbols 'include graph' README backup_test 'conformance_backup on host'
+without_tests=('conformance_context on host' symbols 'include graph' README 'conformance_backup on host'
   'conformance_pause on host' 'fault_undo on host')
 build_without() {
   setup_configure "$without" -Doptimization=0 -Dwerror=true -Dbench=false -Dpython=disabled -Djava=disabled \
-    -Dcsharp=disabled -Dxxhash=disabled -Dcli=disabled -Dunity_library=false -Ddebug=false &&
-    setup_build "$without" -j "$(nproc)" tests/unit/backup_test tests/api/conformance_{context,backup,pause} \
-      tests/api/fault_undo
+    -Dcsharp=disabled -Dxxhash=disabled -Dcli=disabled -Dgtest=disabled -Dunity_library=false -Ddebug=false &&
+    setup_build "$without" -j "$(nproc)" tests/api/conformance_{context,backup,pause} tests/api/fault_undo
 }
 
 # note_examples WORDS COMMAND...: the command runs ./examples/run.sh, or waits for it.
@@ -212,36 +222,17 @@ else
 fi
 
 if [ -n "$sanitize" ]; then
-  if end_behind sanitize "building build-sanitize/"; then
-    export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:allocator_may_return_null=1}
-    export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
-    test_in build-sanitize "address and undefined behaviour sanitizer" --no-rebuild \
-      --no-suite structure --no-suite abi --no-suite languages
-  else
-    summary+=(--failed "the build in build-sanitize/ (address and undefined behaviour sanitizer)")
-  fi
+  export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:allocator_may_return_null=1}
+  export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
+  test_behind sanitize build-sanitize "address and undefined behaviour sanitizer" \
+    --no-rebuild --no-suite structure --no-suite abi --no-suite languages
   # The other order of the two commands: build/ is now what tests/run.sh configured. The tours take one processor.
   begin_behind examples ./examples/run.sh
-  if end_behind thread "building build-thread/"; then
-    phase "testing in build-thread/"
-    setup_say "testing in build-thread/ (stress under the thread sanitizer)"
-    setup_stress_environment
-    rm -f build-thread/meson-logs/testlog.json
-    meson test -C build-thread --no-rebuild --print-errorlogs --timeout-multiplier 4 --num-processes 2 \
-      --suite stress
-    grep -ho '"# seed [0-9]*' build-thread/meson-logs/testlog.json
-    summary+=(build-thread/meson-logs/testlog.json)
-  else
-    summary+=(--failed "the build in build-thread/ (thread sanitizer)")
-  fi
-  without_built=
-  if end_behind without "building $without/"; then without_built=1; fi
-
-  if [ -n "$without_built" ]; then
-    test_in "$without" "without optional libraries" "${without_tests[@]}"
-  else
-    summary+=(--failed "the build in $without/")
-  fi
+  setup_stress_environment
+  test_behind thread build-thread "stress under the thread sanitizer" --no-rebuild --num-processes 2 \
+    --suite stress
+  grep -sho '"# seed [0-9]*' build-thread/meson-logs/testlog.json
+  test_behind without "$without" "without optional libraries" "${without_tests[@]}"
   # The module's own threads on a Python without a GIL.
   if setup_free_threaded; then
     phase "configuring build-free-threaded/"
@@ -259,14 +250,6 @@ if [ -n "$sanitize" ]; then
     fi
   else
     summary+=(--skipped "free-threaded Python: $setup_reason")
-  fi
-  # Without GoogleTest only the unit tests are left out, which is decided when Meson configures.
-  phase "configuring build-without-gtest/"
-  if setup_configure build-without-gtest -Dbench=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled \
-    -Dgtest=disabled && ! meson test -C build-without-gtest --list 2>/dev/null | grep -q 'gmm:unit / base_'; then
-    summary+=(--passed "configuring without GoogleTest")
-  else
-    summary+=(--failed "configuring build-without-gtest/")
   fi
 
   note_examples "after the tests" end_behind examples "examples/run.sh, after the tests"

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles classes and packs them, with native libraries if there are any, into one jar.
-
---newer FOLDER/22 adds the classes of a folder for Java 22 and newer, which makes a multi-release jar. Its compiler and
-the jar command then come from --newer-jdk.
-"""
+"""Compiles classes and packs them, with native libraries if there are any, into one jar."""
 import argparse
 import pathlib
 import platform
@@ -23,8 +19,6 @@ parser.add_argument('--manifest', action='append', default=[], metavar='NAME: VA
 parser.add_argument('--native', action='append', default=[], metavar='NAME=FILE',
                     help='in the order in which they are to be loaded')
 parser.add_argument('--file', action='append', default=[], metavar='NAME=FILE', help='a further file of the jar')
-parser.add_argument('--newer', metavar='FOLDER', help='a folder of sources, named for the oldest Java that has them')
-parser.add_argument('--newer-jdk', metavar='FOLDER', help='a JDK of that version or newer')
 parser.add_argument('--output', required=True)
 parser.add_argument('sources', nargs='+')
 options = parser.parse_args()
@@ -57,19 +51,9 @@ with tempfile.TemporaryDirectory() as scratch:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, root / name)
 
-    jar, newer = options.jar, []
-    if options.newer:
-        release = pathlib.Path(options.newer).name
-        classes = pathlib.Path(scratch) / release
-        sources = sorted(str(file) for file in pathlib.Path(options.newer).rglob('*.java'))
-        subprocess.run([f'{options.newer_jdk}/bin/javac', '--release', release, f'-Xlint:{options.lint}', '-Werror',
-                        '-encoding', 'UTF-8', '-classpath', str(root), '-d', str(classes), *sources], check=True)
-        newer = ['--release', release, '-C', str(classes), '.']
-        jar = f'{options.newer_jdk}/bin/jar'
-
     manifest = pathlib.Path(scratch) / 'manifest'
     manifest.write_text(''.join(line + '\n' for line in options.manifest))
-    version = subprocess.run([jar, '--version'], capture_output=True, text=True, check=True).stdout
+    version = subprocess.run([options.jar, '--version'], capture_output=True, text=True, check=True).stdout
     dated = ['--date', DATE] if int(re.search(r'(\d+)', version).group(1)) >= 17 else []
-    subprocess.run([jar, '--create', '--file', options.output, '--manifest', str(manifest)] + dated +
-                   ['-C', str(root), '.'] + newer, check=True)
+    subprocess.run([options.jar, '--create', '--file', options.output, '--manifest', str(manifest), *dated,
+                    '-C', str(root), '.'], check=True)

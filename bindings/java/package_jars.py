@@ -23,9 +23,7 @@ javadoc, classes, values, sources_jar, javadoc_jar, *names = sys.argv[1:]
 sources = [pathlib.Path(name).resolve() for name in names]
 root = next(parent for parent in sources[0].parents if parent.name == 'src')
 values = sorted(pathlib.Path(values).glob('*.java'))
-write(sources_jar, root, sources, {**{file: f'META-INF/versions/22/{file.relative_to(root.parent / "newer/22")}'
-                                      for file in (root.parent / 'newer/22').rglob('*.java')},
-                                   **{file: f'io/gmm/{file.name}' for file in values}})
+write(sources_jar, root, sources, {file: f'io/gmm/{file.name}' for file in values})
 with tempfile.TemporaryDirectory() as scratch:
     # SWIG's classes are package-private: no source of theirs is documented.
     done = subprocess.run([javadoc, '-quiet', '-notimestamp', '-Xdoclint:none', '-encoding', 'UTF-8', '--release', '11',

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a wheel for each CPython: wheels.py [--folder FOLDER] [--glibc VERSION] [--setup-args ARGUMENT] [PYTHON...]
+"""Makes a wheel for each CPython: wheels.py [--folder FOLDER] [--setup-args ARGUMENT] [PYTHON...]
 or for a system of arm64:          wheels.py [--folder FOLDER] [--setup-args ARGUMENT] --arm64 ROOT
 
 Without PYTHON the script takes python3.9 to python3.14 from PATH and from pyenv. auditwheel gives each wheel the lowest
 manylinux tag that its symbols of glibc allow, so the system of the build decides: Debian 12 (glibc 2.36) makes
-manylinux_2_34. --glibc 2.28 compiles with PyPI's ziglang (Clang and the symbols of each glibc) for an older system.
-Missing tools come from PyPI.
+manylinux_2_34. For an older glibc build on an older system. Missing tools come from PyPI.
 
 ROOT has arm64's Python with its headers and zlib's, for example Debian's packages libpython3.11-dev, python3.11-minimal
 and zlib1g-dev, unpacked. The compiler is this machine's g++-aarch64-linux-gnu. The build's Python alone runs under
@@ -14,7 +13,6 @@ qemu-user.
 import argparse
 import os
 import pathlib
-import platform
 import re
 import shutil
 import subprocess
@@ -22,7 +20,8 @@ import sys
 import tempfile
 import venv
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 VERSIONS = range(9, 15)
 
 
@@ -50,36 +49,6 @@ def tools(environment):
     return programs
 
 
-def compilers(programs, folder, glibc):
-    """The variables of a build for a version of glibc."""
-    python = programs / "python"
-    subprocess.run([str(python), "-m", "pip", "install", "-q", "ziglang"], check=True)
-    # Clang for another glibc searches no folder of this system, which has zlib's headers and library, and crypt.h for
-    # Python.h before 3.11.
-    system = folder / "system"
-    system.mkdir(parents=True)
-    asked = "#include <zlib.h>\n#include <crypt.h>\n"
-    said = subprocess.run(["cc", "-E", "-"], input=asked, capture_output=True, text=True, check=False)
-    for header in set(re.findall(r'^# \d+ "(/\S*/(?:zlib|zconf|crypt)\.h)"', said.stdout, re.MULTILINE)):
-        shutil.copy(header, system)
-    library = subprocess.run(["cc", "-print-file-name=libz.so"], capture_output=True, text=True, check=True).stdout
-    if os.path.isabs(library.strip()):
-        (system / "libz.so").symlink_to(os.path.realpath(library.strip()))
-    # Debian's pyconfig.h includes the one of its architecture by a path below /usr/include.
-    for headers in pathlib.Path("/usr/include").glob("*-linux-gnu/python3.*"):
-        (system / headers.parent.name).mkdir(exist_ok=True)
-        (system / headers.parent.name / headers.name).symlink_to(headers)
-    target = f"-target {platform.machine()}-linux-gnu.{glibc} -fno-sanitize=undefined"
-    made = {"ZIG_GLOBAL_CACHE_DIR": str(folder / "cache"), "ZIG_LOCAL_CACHE_DIR": str(folder / "cache")}
-    for variable, language in (("CC", "cc"), ("CXX", "c++")):
-        file = folder / f"zig-{language}"
-        file.write_text(f'#!/bin/sh\nexec "{python}" -m ziglang {language} {target} -idirafter "{system}" '
-                        f'-L"{system}" "$@"\n')
-        file.chmod(0o755)
-        made[variable] = str(file)
-    return made
-
-
 def environment_of(python, folder):
     """Makes a virtual environment of an interpreter, which may lack pip. Returns its interpreter."""
     subprocess.run([python, "-m", "venv", str(folder)], check=True)
@@ -90,11 +59,11 @@ def environment_of(python, folder):
     return made
 
 
-def build(python, folder, root=ROOT, setup_args=(), variables=None):
+def build(python, folder, root=ROOT, setup_args=()):
     """The wheel of one interpreter, as its build tool makes it."""
     settings = [f"--config-settings=setup-args={argument}" for argument in setup_args]
     subprocess.run([python, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", str(folder), *settings, str(root)],
-                   check=True, env={**os.environ, **(variables or {})})
+                   check=True)
     wheel, = folder.glob("*.whl")
     return wheel
 
@@ -136,29 +105,19 @@ def build_arm64(programs, root, folder, source=ROOT, setup_args=()):
     (system / "zlib.pc").write_text(f"Name: zlib\nDescription: zlib\nVersion: 1\nLibs: -lz\n"
                                     f"Cflags: -idirafter {system}\n")
     flags = f"['-idirafter', '{root}/usr/include']"  # Debian's pyconfig.h is below it
-    (folder / "cross.ini").write_text(f"""
+    (folder / "root.ini").write_text(f"""
 [binaries]
-c = '{ARM64}-gcc'
-cpp = '{ARM64}-g++'
-ar = '{ARM64}-ar'
-strip = '{ARM64}-strip'
-pkg-config = 'pkg-config'
 python = '{runner}'
 python3 = '{runner}'
 exe_wrapper = ['qemu-aarch64', '-L', '{root}']
 [properties]
 pkg_config_libdir = '{system}'
-[host_machine]
-system = 'linux'
-cpu_family = 'aarch64'
-cpu = 'aarch64'
-endian = 'little'
 [built-in options]
 c_args = {flags}
 cpp_args = {flags}
 c_link_args = ['-L{system}']
 """)
-    arguments = [f"--cross-file={folder / 'cross.ini'}", *setup_args]
+    arguments = [*(f"--cross-file={file}" for file in (HERE / "arm64.ini", folder / "root.ini")), *setup_args]
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}"}
     subprocess.run([str(runner), "-c", MAKE_WHEEL, str(folder / "site"), str(folder), *arguments], check=True,
                    cwd=source, env=environment, stdout=subprocess.DEVNULL)
@@ -180,7 +139,6 @@ def repair(programs, wheel, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("dist"))
-    parser.add_argument("--glibc", metavar="VERSION", help="for systems with this glibc or a newer one")
     parser.add_argument("--setup-args", action="append", default=[], metavar="ARGUMENT", help="for meson setup")
     parser.add_argument("--arm64", type=pathlib.Path, metavar="ROOT", help="a wheel for the Python of this folder")
     parser.add_argument("pythons", nargs="*", metavar="PYTHON")
@@ -195,11 +153,10 @@ def main():
             wheel = build_arm64(programs, options.arm64, folder / "arm64", setup_args=options.setup_args)
             wheel = repair(programs, wheel, folder / "repaired")
             print(shutil.move(str(wheel), str(options.folder / wheel.name)), flush=True)
-        variables = compilers(programs, folder / "zig", options.glibc) if options.glibc else {}
         for number, python in enumerate(pythons):
             built, repaired = folder / f"built{number}", folder / f"repaired{number}"
             made_by = environment_of(python, folder / f"python{number}")
-            wheel = build(made_by, built, setup_args=options.setup_args, variables=variables)
+            wheel = build(made_by, built, setup_args=options.setup_args)
             wheel = repair(programs, wheel, repaired)
             print(shutil.move(str(wheel), str(options.folder / wheel.name)), flush=True)
     for version in missing:

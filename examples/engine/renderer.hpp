@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's Vulkan: it draws points from gmm's memory into gmm's memory. It allocates nothing for either: every
+// The engine's Vulkan: a compute shader draws points from gmm's memory into gmm's memory. It allocates nothing: every
 // buffer lies in memory that the caller names.
 #ifndef ENGINE_RENDERER_HPP
 #define ENGINE_RENDERER_HPP
@@ -49,20 +49,15 @@ class renderer {
 
   view import(const memory_source &source, uint64_t size) const;
   void end(view *of) const;
-  // The palette of the next frames. The last frame that used another one is done.
-  void set_palette(const view &palette) const;
-  // Queues a frame: waits for one value of the timeline, draws, copies the picture out, and signals the next.
-  void draw(const view &mesh, uint32_t mesh_points, const view &particles, uint32_t particle_count, const view &pixels,
-            uint64_t wait, uint64_t signal);
+  // The buffers of the next frames, which have so many points. The last frame is done.
+  void bind(const view &mesh, const view &particles, const view &palette, const view &pixels, uint32_t points) const;
+  // Queues a frame: waits for one value of the timeline, adds light to the pixels, and signals the next value.
+  void draw(uint64_t wait, uint64_t signal) const;
 
  private:
+  static constexpr uint32_t kBuffers = 4;
   const char *find(bool is_cpu, const uint8_t uuid[16]);
-  // Memory of the device, of a source that `source` describes if there is one.
-  VkDeviceMemory allocate(const void *source, VkDeviceSize size, uint32_t type_bits) const;
-  VkPipelineShaderStageCreateInfo stage(const uint32_t *code, size_t size, VkShaderStageFlagBits of) const;
-  void make_target();
   void make_pipeline();
-  void barrier(VkImageLayout from, VkImageLayout to, VkAccessFlags before, VkAccessFlags after) const;
 
   bool is_cpu_ = false;
   VkInstance instance_ = nullptr;
@@ -73,9 +68,6 @@ class renderer {
   VkCommandPool pool_ = VK_NULL_HANDLE;
   VkCommandBuffer commands_ = nullptr;
   VkSemaphore timeline_ = VK_NULL_HANDLE;
-  VkImage target_ = VK_NULL_HANDLE;
-  VkDeviceMemory target_memory_ = VK_NULL_HANDLE;
-  VkImageView target_view_ = VK_NULL_HANDLE;
   VkDescriptorSetLayout set_layout_ = VK_NULL_HANDLE;
   VkDescriptorPool set_pool_ = VK_NULL_HANDLE;
   VkDescriptorSet set_ = VK_NULL_HANDLE;

@@ -17,28 +17,21 @@ public final class RingConsumer {
         return Base64.getDecoder().decode(word);
     }
 
-    /** Copies each frame out of the ring, in the order of the slots' events if there are any. Returns the bad ones. */
+    /** Copies each frame out of the ring, in the order of the slots' events. Returns the number of bad ones. */
     private static int consume(Context context, GmmBuffer ring, List<Event> ready, int size, BufferedReader in)
         throws Exception {
         int checked = 0;
         int bad = 0;
         try (Stream stream = context.stream(0);
              GmmBuffer staging = context.alloc(size, Kind.HOST);
-             Event copied = ready.isEmpty() ? null : context.ipcEvent(0)) {
-            String own = copied == null ? "-" : Base64.getEncoder().encodeToString(copied.exportHandle());
-            System.out.println("hello " + own);
+             Event copied = context.ipcEvent(0)) {
+            System.out.println("hello " + Base64.getEncoder().encodeToString(copied.exportHandle()));
             for (String line = in.readLine(); line != null && !line.equals("end"); line = in.readLine()) {
                 String[] words = line.split(" ");
                 int slot = Integer.parseInt(words[2]);
-                if (copied != null) {
-                    stream.waitFor(ready.get(slot));
-                }
+                stream.waitFor(ready.get(slot));
                 staging.copyFrom(0, ring, (long) slot * size, size, stream);
-                if (copied != null) {
-                    copied.record(stream);
-                } else {
-                    stream.synchronize();
-                }
+                copied.record(stream);
                 System.out.println("taken " + words[1]);
                 stream.synchronize();
                 CRC32 checksum = new CRC32();

@@ -7,15 +7,15 @@ Only lines of text pass through pipes, never frames. The producer starts each co
 and writes to its stdin:
 
     ring BACKEND BYTES HANDLE      the bytes of a frame, and the block as a handle in base64
-    ready HANDLE                   an event for each slot, where the device has events between processes
+    ready HANDLE                   an event for each slot
     start
     frame NUMBER SLOT CRC32        a frame is on its way into the slot
     end
 
-The consumer answers on its stdout with `hello HANDLE` (its event, or "-"), `taken NUMBER` when its copy is queued,
-and `done CHECKED BAD`. With events no host waits for the other side's device: the consumer's
-stream waits for the slot's event before it copies the frame out, and the producer's stream waits for the consumer's
-event before it writes the slot again. `--damage` spoils one frame behind its checksum, to see it noticed.
+The consumer answers on its stdout with `hello HANDLE` (its event), `taken NUMBER` when its copy is queued, and `done
+CHECKED BAD`. No host waits for the other side's device: the consumer's stream waits for the slot's event before it
+copies the frame out, and the producer's stream waits for the consumer's event before it writes the slot again.
+`--damage` spoils one frame behind its checksum, to see it noticed.
 """
 import argparse
 import base64
@@ -42,8 +42,7 @@ class Consumer:
         self.taken, self.result = -1, None
         self.process = subprocess.Popen(shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.say(*greeting)
-        handle = self.process.stdout.readline().split()[1]
-        self.copied = None if handle == "-" else context.ipc_import_event(base64.b64decode(handle))
+        self.copied = context.ipc_import_event(base64.b64decode(self.process.stdout.readline().split()[1]))
 
     def say(self, *lines):
         self.process.stdin.write("".join(f"{line}\n" for line in lines))
@@ -61,20 +60,11 @@ class Consumer:
                 self.result = [int(value) for value in values]
 
 
-def events_of(context, count):
-    """An event a slot that other processes can wait for; none where the device lacks them."""
-    try:
-        return [context.event(ipc=True) for _ in range(count)]
-    except gmm.NotSupportedError as error:
-        print(f"The host waits instead of the device: {error}")
-        return []
-
-
 def produce(context, arguments):
     stream = context.stream()
     ring = context.alloc(SLOTS * SIZE, gmm.Kind[arguments.kind.upper()])
     staging = context.alloc(SLOTS * SIZE, gmm.Kind.HOST)  # page-locked, so that copies from it are asynchronous
-    ready = events_of(context, SLOTS)
+    ready = [context.event(ipc=True) for _ in range(SLOTS)]
     greeting = [f"ring {context.info.backend_name} {SIZE} {text(ring.ipc_export())}",
                 *(f"ready {text(event.ipc_export())}" for event in ready), "start"]
     consumers = [Consumer(command, greeting, context) for command in arguments.consumer]
@@ -88,16 +78,11 @@ def produce(context, arguments):
             frame[SIZE // 2] ^= number == arguments.damage
             for consumer in consumers:
                 consumer.listen(number - SLOTS)
-                if consumer.copied is not None:
-                    stream.wait(consumer.copied)
-            if ready:
-                ready[slot].synchronize()  # the staging memory of the slot has been read
+                stream.wait(consumer.copied)
+            ready[slot].synchronize()  # the staging memory of the slot has been read
             memoryview(staging)[slot * SIZE:(slot + 1) * SIZE] = frame
             context.copy(ring.address + slot * SIZE, staging.address + slot * SIZE, SIZE, stream=stream)
-            if ready:
-                ready[slot].record(stream)
-            else:
-                stream.synchronize()
+            ready[slot].record(stream)
             for consumer in consumers:
                 consumer.say(f"frame {number} {slot} {checksum}")
         for consumer in consumers:
@@ -122,18 +107,14 @@ def consume():
         handles = [base64.b64decode(line.split()[1]) for line in iter(sys.stdin.readline, "start\n")]
         ready = [context.ipc_import_event(each) for each in handles]
         stream, staging = context.stream(), context.alloc(int(size), gmm.Kind.HOST)
-        copied = context.event(ipc=True) if ready else None
-        say("hello", text(copied.ipc_export()) if copied else "-")
+        copied = context.event(ipc=True)
+        say("hello", text(copied.ipc_export()))
         checked = bad = 0
         for line in iter(sys.stdin.readline, "end\n"):
             number, slot, checksum = map(int, line.split()[1:])
-            if ready:
-                stream.wait(ready[slot])
+            stream.wait(ready[slot])
             context.copy(staging, ring.address + slot * int(size), int(size), stream=stream)
-            if ready:
-                copied.record(stream)
-            else:
-                stream.synchronize()
+            copied.record(stream)
             say("taken", number)
             stream.synchronize()
             checked, bad = checked + 1, bad + (zlib.crc32(memoryview(staging)) != checksum)

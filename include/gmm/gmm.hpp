@@ -157,13 +157,9 @@ class error {
   ~error() { std::free(message_); }
 
   [[nodiscard]] gmm_result code() const noexcept { return code_; }
-  /** Says what the call was asked, what stood in the way and what to do. */
   [[nodiscard]] const char *message() const noexcept { return message_ != nullptr ? message_ : text(); }
-  /** The driver's (CUresult) or the system's (errno) number; 0 if gmm itself found the failure. */
   [[nodiscard]] int32_t native_code() const noexcept { return native_; }
-  /** For example "GMM_ERROR_OUT_OF_MEMORY". */
   [[nodiscard]] const char *name() const noexcept { return gmm_result_name(code_); }
-  /** One sentence that explains the code. */
   [[nodiscard]] const char *text() const noexcept { return gmm_result_text(code_); }
 
  private:
@@ -405,7 +401,6 @@ struct text_writer {
 
 /** The version of the loaded library, which may be newer than this header. */
 [[nodiscard]] inline uint32_t version() noexcept { return gmm_version(); }
-/** The version of the loaded library as text. */
 [[nodiscard]] inline const char *version_string() noexcept { return gmm_version_string(); }
 
 /** A device by its ordinal, from 0, or the host as a location. A plain number does not convert to it. */
@@ -669,7 +664,6 @@ class buffer : public unique<block_ref> {
   buffer(gmm_context *context, void *memory, uint64_t size, gmm_stream stream = nullptr) noexcept
       : unique(block_ref(context, memory, size, stream)) {}
 
-  /** Frees the block in the order of its own stream. */
   outcome<void> free() { return destroy(); }
   /** Frees the block in the order of a stream. */
   outcome<void> free(gmm_stream stream) {
@@ -692,9 +686,7 @@ class pinned_ref : public context_handle<void *, gmm_unpin> {
   constexpr pinned_ref() noexcept = default;
   pinned_ref(gmm_context *context, void *memory, void *device_pointer) noexcept
       : context_handle(context, memory), device_pointer_(device_pointer) {}
-  /** The program's own memory. */
   [[nodiscard]] void *data() const noexcept { return named_; }
-  /** The address by which the device reaches the memory. */
   [[nodiscard]] void *device_pointer() const noexcept { return device_pointer_; }
 
  private:
@@ -730,7 +722,6 @@ class ticket_ref : public object_handle<gmm_ticket, gmm_ticket_destroy> {
   [[nodiscard]] outcome<gmm_ticket_info> query() const {
     return detail::call<gmm_ticket_info>(gmm_ticket_query, get());
   }
-  /** Waits for the end, and returns the bytes that changed state. */
   outcome<uint64_t> wait() const { return detail::call<uint64_t>(gmm_ticket_wait, get(), UINT64_MAX); }
   /** Waits for the end, and returns the bytes, or nothing if the time passes first. */
   [[nodiscard]] outcome<std::optional<uint64_t>> wait_for(milliseconds timeout) const {
@@ -743,7 +734,6 @@ class ticket_ref : public object_handle<gmm_ticket, gmm_ticket_destroy> {
       return std::optional<uint64_t>();
     return detail::give<std::optional<uint64_t>>(code, bytes);
   }
-  /** Waits until an operation with GMM_PAUSE_HOLD is held. */
   outcome<void> wait_held() const { return detail::call<void>(gmm_ticket_wait_held, get(), UINT64_MAX); }
   outcome<void> commit() const { return detail::call<void>(gmm_ticket_commit, get()); }
   outcome<void> cancel() const { return detail::call<void>(gmm_ticket_cancel, get()); }
@@ -765,7 +755,6 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
  public:
   using object_handle::object_handle;
 
-  /** Adds an owner. */
   [[nodiscard]] inline outcome<context> retain() const;
   [[nodiscard]] outcome<gmm_context_info> query() const { return call<gmm_context_info>(gmm_context_query); }
   [[nodiscard]] outcome<gmm_device_info> device_query(device_id device) const {
@@ -797,7 +786,6 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
     if (gmm_try_alloc(get(), size, detail::pass(desc), &memory) < 0) return {};
     return buffer(get(), memory, size, desc.stream);
   }
-  /** Frees a block that no buffer owns. */
   outcome<void> free(void *memory, gmm_stream stream = nullptr) const { return call<void>(gmm_free, memory, stream); }
   [[nodiscard]] outcome<gmm_pointer_info> query(const void *address) const {
     return call<gmm_pointer_info>(gmm_query, address);
@@ -813,7 +801,6 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
     return call<void>(gmm_record_use, memory, stream);
   }
 
-  /** Page-locks the program's memory until the end of the object. */
   [[nodiscard]] outcome<pinned> pin(void *memory, uint64_t size, const gmm_pin_desc &desc = {}) const {
     void *device_pointer = nullptr;
     const gmm_result code = gmm_pin(get(), memory, size, detail::pass(desc), &device_pointer);
@@ -844,7 +831,6 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
   outcome<uint64_t> resume_range(const void *address, uint64_t size) const {
     return call<uint64_t>(gmm_resume_range, address, size);
   }
-  /** Waits until others have resumed a range. */
   outcome<void> resume_wait(const void *address, uint64_t size) const {
     return call<void>(gmm_resume_wait, address, size, UINT64_MAX);
   }
@@ -877,14 +863,12 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
   [[nodiscard]] outcome<gmm_ipc_handle> ipc_export(const void *memory) const {
     return call<gmm_ipc_handle>(gmm_ipc_export, memory);
   }
-  /** Maps another process's memory until the end of the object. */
   [[nodiscard]] outcome<imported> ipc_import(const gmm_ipc_handle &handle, const gmm_ipc_import_desc &desc = {}) const {
     return import_by(gmm_ipc_import, &handle, desc);
   }
   [[nodiscard]] outcome<gmm_ipc_fd_info> ipc_export_fd(const void *memory, gmm_fd_type type = GMM_FD_DEFAULT) const {
     return call<gmm_ipc_fd_info>(gmm_ipc_export_fd, memory, type);
   }
-  /** Maps the memory of a descriptor until the end of the object. */
   [[nodiscard]] outcome<imported> ipc_import_fd(int32_t fd, const gmm_ipc_fd_desc &desc) const {
     return import_by(gmm_ipc_import_fd, fd, desc);
   }
@@ -956,7 +940,6 @@ class heap_ref : public object_handle<gmm_heap, gmm_heap_destroy> {
   [[nodiscard]] context_ref context() const noexcept { return context_ref(context_); }
   [[nodiscard]] gmm_kind kind() const noexcept { return kind_; }
 
-  /** Allocates a block of `size` bytes, which will be freed on `stream`. */
   [[nodiscard]] outcome<buffer> alloc(uint64_t size, gmm_stream stream = nullptr, uint64_t alignment = 0,
                                       uint32_t flags = 0) const {
     void *memory = nullptr;
@@ -1001,7 +984,6 @@ class event_ref : public object_handle<gmm_event, gmm_event_destroy> {
   outcome<void> record(gmm_stream stream, uint64_t value = 0) const {
     return detail::call<void>(gmm_event_record, get(), value, stream);
   }
-  /** Waits until the event has passed. */
   outcome<void> synchronize(uint64_t value = 0) const {
     return detail::call<void>(gmm_event_synchronize, get(), value, UINT64_MAX);
   }
@@ -1009,7 +991,6 @@ class event_ref : public object_handle<gmm_event, gmm_event_destroy> {
   [[nodiscard]] outcome<bool> synchronize_for(milliseconds timeout, uint64_t value = 0) const {
     return detail::give_ready(gmm_event_synchronize(get(), value, timeout.count()));
   }
-  /** Whether the event has passed. */
   [[nodiscard]] outcome<bool> query() const {
     uint64_t passed = 0;
     const gmm_result code = gmm_event_query(get(), &passed);
@@ -1086,7 +1067,6 @@ class tag_ref : public context_handle<gmm_tag, gmm_tag_destroy> {
   outcome<void> configure(const gmm_tag_desc &desc) const {
     return detail::call<void>(gmm_tag_configure, context_, named_, desc);
   }
-  /** Makes the tag the thread's current one until the end of the object. */
   [[nodiscard]] outcome<tag_scope> push() const {
     const gmm_result code = gmm_tag_push(context_, named_);
     return detail::give<tag_scope>(code, tag_scope_ref(context_));
@@ -1220,7 +1200,6 @@ class watcher_ref : public object_handle<gmm_watcher, gmm_watcher_destroy> {
   constexpr watcher_ref() noexcept = default;
   explicit watcher_ref(gmm_watcher *watcher, void *function = nullptr, end_fn end_function = nullptr) noexcept
       : object_handle(watcher), function_(function), end_function_(end_function) {}
-  /** Calls desc.callback. */
   [[nodiscard]] static outcome<unique<watcher_ref>> create(context_ref context, const gmm_watch_desc &desc) {
     return detail::make<unique<watcher_ref>>(gmm_watch, context.get(), desc);
   }
@@ -1288,11 +1267,9 @@ class lease_ref : public object_handle<gmm_lease, gmm_lease_destroy> {
   [[nodiscard]] static outcome<gmm_lease_entry_info> list(context_ref context, uint64_t index, uint64_t timeout_ms) {
     return detail::call<gmm_lease_entry_info>(gmm_lease_list, context.get(), index, timeout_ms);
   }
-  /** Offers a tag; ::GMM_LEASE_WITHDRAW ends the offer. */
   outcome<void> offer(gmm_tag tag, uint32_t cost = 0) const {
     return detail::call<void>(gmm_lease_offer, get(), tag, cost);
   }
-  /** Waits until the lease is granted, and resumes the offered tags. */
   outcome<void> request(const gmm_lease_request_desc &desc = {}) const {
     return detail::call<void>(gmm_lease_request, get(), desc, nullptr);
   }

@@ -16,7 +16,7 @@ enum class Variable : uint32_t {
 };
 inline constexpr uint32_t kVariableCount = static_cast<uint32_t>(Variable::kCount);
 
-enum class VariableReader : uint32_t { kLibrary, kPreload, kPython, kCSharp };
+enum class VariableReader : uint32_t { kLibrary, kPreload, kPython };
 enum class VariableForm : uint32_t { kWords, kBytes, kTime, kFolder, kFiles, kSockets, kFile, kText };
 
 struct VariableRow {

@@ -176,8 +176,9 @@ int peer_of_socket(int32_t socket, int32_t *process, uint32_t *user) {
 
 void close_socket(int32_t socket) { ::close(socket); }
 
+void shut_connection(int32_t socket) { ::shutdown(socket, SHUT_RDWR); }
 void end_connection(int32_t socket) {
-  ::shutdown(socket, SHUT_RDWR);
+  shut_connection(socket);
   ::close(socket);
 }
 

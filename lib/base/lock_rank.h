@@ -54,7 +54,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kWatchers, "Watchers", kBrief, "the list of watchers and what they are asked")                          \
   LOCK(kIpcSettings, "IpcSettings", kBrief, "the policy")                                                      \
   LOCK(kIpcImports, "IpcImports", kBrief, "the table of imports")                                              \
-  LOCK(kIpcBrokerSlots, "IpcBroker slots", kBrief, "what other threads ask of the broker")                     \
+  LOCK(kIpcConnections, "PeerServer connections", kBrief, "the importers that another thread ends")            \
   LOCK(kBackupSettings, "BackupSettings", kBrief, "limits and the folder")                                     \
   LOCK(kBackupViews, "BackupViews", kBrief, "the list of views")                                               \
   LOCK(kBackupArena, "BackupArena", kBrief, "its ranges")                                                      \

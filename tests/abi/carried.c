@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <semaphore.h>
 
 #include "../support/check.h"
 
@@ -60,46 +61,34 @@ static void use(const struct carried *gmm) {
 
 // --- A thread that outlives the libraries that it used ---------------------------------------------------------------
 static struct {
-  pthread_mutex_t lock;
-  pthread_cond_t changed;
-  const struct carried *gmm;
-  bool over;
-} worker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+  sem_t asked, done;
+  const struct carried *gmm;  // NULL: the thread ends
+} worker;
 
 static void *work(void *unused) {
-  pthread_mutex_lock(&worker.lock);
-  while (!worker.over) {
-    if (worker.gmm != NULL) {
-      use(worker.gmm);
-      worker.gmm = NULL;
-      pthread_cond_broadcast(&worker.changed);
-    }
-    pthread_cond_wait(&worker.changed, &worker.lock);
+  for (;; sem_post(&worker.done)) {
+    while (sem_wait(&worker.asked) != 0) continue;
+    if (worker.gmm == NULL) return unused;
+    use(worker.gmm);
   }
-  pthread_mutex_unlock(&worker.lock);
-  return unused;
-}
-
-static void use_on_worker(const struct carried *gmm) {
-  pthread_mutex_lock(&worker.lock);
-  worker.gmm = gmm;
-  pthread_cond_broadcast(&worker.changed);
-  while (worker.gmm != NULL) pthread_cond_wait(&worker.changed, &worker.lock);
-  pthread_mutex_unlock(&worker.lock);
 }
 
 static pthread_t start_worker(void) {
   pthread_t thread;
-  worker.over = false;
+  REQUIRE(sem_init(&worker.asked, 0, 0) == 0 && sem_init(&worker.done, 0, 0) == 0);
   REQUIRE(pthread_create(&thread, NULL, work, NULL) == 0);
   return thread;
 }
 
+static void use_on_worker(const struct carried *gmm) {
+  worker.gmm = gmm;
+  sem_post(&worker.asked);
+  while (sem_wait(&worker.done) != 0) continue;
+}
+
 static void end_worker(pthread_t thread) {
-  pthread_mutex_lock(&worker.lock);
-  worker.over = true;
-  pthread_cond_broadcast(&worker.changed);
-  pthread_mutex_unlock(&worker.lock);
+  worker.gmm = NULL;
+  sem_post(&worker.asked);
   pthread_join(thread, NULL);
 }
 
@@ -132,19 +121,6 @@ static unsigned free_keys(void) {
 }
 
 // --- Cases -----------------------------------------------------------------------------------------------------------
-static void a_thread_outlives_the_plugin(void) {
-  pthread_t thread = start_worker();
-  void *opened = dlopen(plugin, RTLD_NOW | RTLD_LOCAL);
-  REQUIRE(opened != NULL);
-  const struct carried *gmm = dlsym(opened, "carried_api");
-  REQUIRE(gmm != NULL);
-  use_on_worker(gmm);
-  use(gmm);
-  REQUIRE(dlclose(opened) == 0);
-  CHECK_EQUAL(lines_with("/proc/self/maps", "carried_plugin"), 0);
-  end_worker(thread);
-}
-
 // A plug-in whose calls all fail has a thread's message and no context.
 static void failures_alone_leave_nothing_behind(void) {
   pthread_t thread = start_worker();
@@ -182,6 +158,7 @@ static void thousands_of_cycles_leave_nothing(void) {
     use_on_worker(gmm);
     REQUIRE(dlclose(opened) == 0);
   }
+  CHECK_EQUAL(lines_with("/proc/self/maps", "carried_plugin"), 0);
   CHECK_EQUAL(free_keys(), keys);
   CHECK_EQUAL(entries_of("/proc/self/task"), threads);
   CHECK_EQUAL(entries_of("/proc/self/fd"), descriptors);
@@ -242,7 +219,6 @@ int main(int argc, char **argv) {
   rooms = (const char *const *)argv + 3;
   room_count = argc - 3;
   if (mkdtemp(folder) == NULL) return 2;
-  RUN(a_thread_outlives_the_plugin);
   RUN(failures_alone_leave_nothing_behind);
   RUN(thousands_of_cycles_leave_nothing);
   RUN(copies_live_beside_each_other);

@@ -1,7 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# examples/embed builds by CMake and runs: with the installed library, shared and static, by FetchContent, and by
-# ExternalProject.
+# examples/embed builds by CMake and runs: with the installed library, shared and static, and by FetchContent.
 # Usage: cmake_test.sh SOURCE_ROOT BUILD_ROOT MESON...
 set -eu
 root=$1
@@ -66,8 +65,3 @@ runs "$folder/fetched/frames"
 quiet cmake --build "$folder/fetched" --target gmm # the shared library too
 nm -D --defined-only "$(find "$folder/fetched" -name 'libgmm.so.[0-9]')" | grep ' gmm_[a-z_]*' | wc -l >"$folder/count"
 [ "$(cat "$folder/count")" -gt 50 ] || fail "the shared library has $(cat "$folder/count") functions"
-
-echo "ExternalProject"
-quiet cmake -S "$root/examples/embed/external" -B "$folder/external" -DGMM_OPTIONS=-Doptimization=0
-quiet cmake --build "$folder/external"
-runs "$folder/external/frames"

@@ -52,6 +52,7 @@ static gmm_event *event;
 static gmm_snapshot *snapshot;
 static gmm_ticket *ticket;
 static gmm_lease *lease;
+static gmm_watcher *watcher;
 static uint8_t own[64 * 1024];
 static char bytes[10000];
 static char long_text[5000];
@@ -82,6 +83,10 @@ static int32_t swallow(void *user, const char *text, uint64_t size) {
   return 0;
 }
 
+static int32_t no_wait(void *user, uint64_t value) {
+  (void)user, (void)value;
+  return 0;
+}
 static int32_t refuse(void *user, const gmm_watch_info *info) {
   (void)user, (void)info;
   return 1;
@@ -280,7 +285,7 @@ static void run_row(void) {
   }
 }
 
-// Calls without a mistake that name an object of the parent.
+// Calls without a mistake that name an object of the parent, and those that end one, for which NULL is none.
 static int calls_in_a_child(void *unused) {
   (void)unused;
   int wrong = 0;
@@ -291,6 +296,10 @@ static int calls_in_a_child(void *unused) {
     printf("# in a child %s gave %s: %s\n", rows[i].text, gmm_result_name(result), gmm_last_error_message());
     ++wrong;
   }
+  const gmm_result ends[] = {gmm_heap_destroy(heap),      gmm_event_destroy(event), gmm_snapshot_destroy(snapshot),
+                             gmm_ticket_destroy(ticket),  gmm_lease_destroy(lease), gmm_watcher_destroy(watcher),
+                             gmm_context_release(context)};
+  for (unsigned i = 0; i < sizeof ends / sizeof *ends; ++i) wrong += ends[i] != GMM_ERROR_FORKED;
   return wrong != 0;
 }
 static void a_forked_child_is_refused(void) {
@@ -338,6 +347,7 @@ static void after_all_that_everything_works(void) {
   OK(gmm_snapshot_destroy(snapshot));
   OK(gmm_ticket_destroy(ticket));
   OK(gmm_lease_destroy(lease));
+  OK(gmm_watcher_destroy(watcher));
   OK(gmm_event_destroy(event));
   OK(gmm_stream_destroy(context, stream));
   CHECK_EQUAL(stats().reserved_bytes, 0);
@@ -391,6 +401,7 @@ static void prepare(void) {
   MUST(gmm_resume_async(context, DESC(pause_desc, .tags = &nothing_paused, .tag_count = 1), &ticket));
   CHECK(gmm_ticket_wait(ticket, GMM_FOREVER, NULL) >= 0);
   MUST(gmm_lease_create(context, DESC(lease_desc, .name = "bad_input"), &lease));
+  MUST(gmm_watch(context, WATCH_WITH(.events = GMM_WATCH_FAILED), &watcher));
 }
 
 int main(void) {

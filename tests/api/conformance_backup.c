@@ -11,35 +11,6 @@
 #include "../support/second_process.h"
 #include "pause_support.h"
 
-static void contents_are_kept(gmm_contents contents) {
-  gmm_tag tag = make_tag("kept", contents);
-  allocate_blocks(tag, 100);
-  gmm_pause_desc desc = one_tag(&tag);
-  uint64_t live = 0;
-  for (unsigned i = 0; i < BLOCKS; ++i) live += block_size(i);
-  for (unsigned round = 0; round < 3; ++round) {
-    uint64_t bytes = 0;
-    MUST(gmm_pause(context, &desc, &bytes));
-    CHECK(bytes > 0);
-    gmm_tag_info info = tag_info(tag);
-    CHECK_EQUAL(info.active_bytes, 0);
-    CHECK_EQUAL(info.paused_bytes, bytes);
-    CHECK_EQUAL(info.contents, contents);
-    CHECK_EQUAL(info.pauses, round + 1);
-    CHECK(strcmp(info.name, "kept") == 0);
-    CHECK(info.backup_host_bytes + info.backup_file_bytes >= live);
-    if (contents == GMM_CONTENTS_FILE) CHECK(info.backup_file_bytes >= live);
-    for (unsigned i = 0; i < BLOCKS; ++i) CHECK_EQUAL(state_of(blocks[i]), GMM_STATE_PAUSED);
-    MUST(gmm_resume(context, &desc, NULL));
-    check_blocks(100);
-    info = tag_info(tag);
-    CHECK_EQUAL(info.paused_bytes + info.backup_host_bytes + info.backup_file_bytes, 0);
-    CHECK(info.active_bytes > 0);
-  }
-}
-VMM_CASE(contents_are_kept_in_host_memory) { contents_are_kept(GMM_CONTENTS_HOST); }
-VMM_CASE(contents_are_kept_in_a_file) { contents_are_kept(GMM_CONTENTS_FILE); }
-
 VMM_CASE(zeros_take_no_memory) {
   gmm_tag tag = make_tag("zeros", GMM_CONTENTS_HOST);
   char *block = ALLOC_TAG(12 * MIB, tag);

@@ -308,10 +308,6 @@ static void log_here(void *user, gmm_log_level level, const char *message) {
   if (user != &logged || level < GMM_LOG_ERROR || level > GMM_LOG_DEBUG || message == NULL || message[0] == 0)
     atomic_fetch_add(&logged.bad, 1);
   atomic_fetch_add(&logged.calls, 1);
-  if (context != NULL) {  // no lock is held: the library may be called
-    gmm_stats_info statistics = {.struct_size = sizeof statistics};
-    if (gmm_stats_query(context, NULL, &statistics) != GMM_OK) atomic_fetch_add(&logged.bad, 1);
-  }
 }
 
 CASE(log_callback_hears_which_backend) {

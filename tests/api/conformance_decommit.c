@@ -49,30 +49,26 @@ CASE(without_a_thread_it_says_so) {
 
 CASE(nothing_happens_unasked) {
   CHECK_EQUAL(age(), GMM_DECOMMIT_NEVER);
-  SOON_THREADS(0);
   FREE(ALLOC(8 * MIB));
   sleep_ms(50);
   CHECK(stats().reserved_bytes >= 8 * MIB);
-  OK(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
-  OK(gmm_context_set_decommit(context, GMM_DECOMMIT_DEFAULT));
-  SOON_THREADS(0);
 }
 
+// `wanted` of all threads that give memory back.
+static void check_age(uint64_t expected, unsigned wanted) {
+  CHECK_EQUAL(age(), expected);
+  SOON_THREADS(wanted);
+}
 CASE(the_age_may_be_set_and_taken_back) {
-  OK(gmm_context_set_decommit(context, 3600000));
-  CHECK_EQUAL(age(), 3600000);
-  SOON_THREADS(1);
-  OK(gmm_context_set_decommit(context, 5000000));
-  CHECK_EQUAL(age(), 5000000);
-  SOON_THREADS(1);
+  static const uint64_t ages[][2] = {
+      {GMM_DECOMMIT_NEVER, 0}, {3600000, 1}, {5000000, 1}, {GMM_DECOMMIT_DEFAULT, 0}, {3600000, 1}};
+  for (unsigned i = 0; i < sizeof ages / sizeof *ages; ++i) {
+    OK(gmm_context_set_decommit(context, ages[i][0]));
+    check_age(ages[i][1] != 0 ? ages[i][0] : GMM_DECOMMIT_NEVER, (unsigned)ages[i][1]);
+  }
   RESULT(gmm_context_set_decommit(context, (uint64_t)1 << 63), GMM_ERROR_INVALID_VALUE);
-  CHECK_EQUAL(age(), 5000000);
-  OK(gmm_context_set_decommit(context, GMM_DECOMMIT_DEFAULT));
-  CHECK_EQUAL(age(), GMM_DECOMMIT_NEVER);
-  SOON_THREADS(0);
   gmm_context *other = open_with(3600000);  // each context has its own
-  OK(gmm_context_set_decommit(context, 3600000));
-  SOON_THREADS(2);
+  check_age(3600000, 2);
   OK(gmm_context_release(other));
   SOON_THREADS(1);
 }
@@ -81,11 +77,10 @@ CASE(the_environment_gives_the_default) {
   setenv("GMM_DECOMMIT_AFTER_MS", "3600000", 1);
   gmm_context *before = context;
   context = open_with(GMM_DECOMMIT_DEFAULT);
-  CHECK_EQUAL(age(), 3600000);
+  check_age(3600000, 1);
   OK(gmm_context_release(context));
   context = open_with(GMM_DECOMMIT_NEVER);
-  CHECK_EQUAL(age(), GMM_DECOMMIT_NEVER);
-  SOON_THREADS(0);
+  check_age(GMM_DECOMMIT_NEVER, 0);
   OK(gmm_context_set_decommit(context, GMM_DECOMMIT_DEFAULT));
   CHECK_EQUAL(age(), 3600000);
   OK(gmm_context_release(context));

@@ -3,9 +3,7 @@
 // returned when the context ends. A program that uses every family of functions says so.
 #define _GNU_SOURCE  // dl_iterate_phdr()
 #include <link.h>
-#include <sys/mman.h>
 
-#include "../support/second_process.h"
 #include "counted_allocator.h"
 
 // --- Memory that the library takes by malloc all the same -----------------------------------------------------------
@@ -66,10 +64,6 @@ static int32_t give_up(void *user, const gmm_oom_info *info) {
   (void)user, (void)info;
   return 0;
 }
-static int32_t go_on(void *user, uint64_t done, uint64_t total) {
-  (void)user, (void)done, (void)total;
-  return 0;
-}
 static int32_t swallow(void *user, const char *text, uint64_t size) {
   (void)user, (void)text, (void)size;
   return 0;
@@ -82,112 +76,23 @@ static void nothing(void *user) { (void)user; }
 
 // The sizes of the blocks are 100 + i * i * step bytes.
 enum { STEP = 5000 };
-static void allocates_and_frees(gmm_stream stream, unsigned step) {
+static void allocates_and_frees(unsigned step) {
   const gmm_kind of_case = kind;
   for (kind = GMM_KIND_DEVICE; kind <= GMM_KIND_MANAGED; ++kind) {
     if (!has_kind(kind)) continue;
     void *blocks[BLOCKS] = {0}, *aligned = NULL;
-    for (unsigned i = 0; i < BLOCKS; ++i) blocks[i] = ALLOC_STREAM(100 + i * i * step, stream);
-    for (unsigned i = 0; i < BLOCKS; i += 2) FREE_ON(stream, blocks[i]);
-    OK(gmm_alloc(context, 5 * MIB, HERE(.alignment = MIB, .flags = GMM_ALLOC_ZERO, .stream = stream), &aligned));
-    FREE_ON(stream, aligned);
-    FREE(alloc_here(__LINE__, 3 * MIB, GMM_TAG_CURRENT, stream, GMM_ALLOC_DEDICATED));
-    for (unsigned i = 1; i < BLOCKS; i += 2) FREE_ON(i % 4 == 1 ? stream : GMM_STREAM_PER_THREAD, blocks[i]);
+    for (unsigned i = 0; i < BLOCKS; ++i) blocks[i] = ALLOC(100 + i * i * step);
+    for (unsigned i = 0; i < BLOCKS; i += 2) FREE(blocks[i]);
+    OK(gmm_alloc(context, 5 * MIB, HERE(.alignment = MIB, .flags = GMM_ALLOC_ZERO), &aligned));
+    FREE(aligned, ALLOC_FLAGS(3 * MIB, GMM_ALLOC_DEDICATED));
+    for (unsigned i = 1; i < BLOCKS; i += 2)
+      FREE_ON(i % 4 == 1 ? GMM_STREAM_DEFAULT : GMM_STREAM_PER_THREAD, blocks[i]);
   }
   kind = of_case;
   gmm_heap *heap = HEAP(.limit = 64 * MIB);
-  void *block = NULL;
-  OK(gmm_heap_alloc(heap, 5000, 0, 0, stream, &block));
-  CHECK(gmm_heap_alloc(heap, 128 * MIB, 0, 0, stream, &(void *){NULL}) < 0);
-  FREE_ON(stream, block);
+  FREE(take_of(heap, 5000));
+  CHECK(gmm_heap_alloc(heap, 128 * MIB, 0, 0, GMM_STREAM_DEFAULT, &(void *){NULL}) < 0);
   OK(gmm_heap_destroy(heap));
-}
-
-static void uses_streams(void) {
-  const gmm_stream first = open_stream(), second = open_stream();
-  gmm_event *event = NULL;
-  OK(gmm_event_create(context, NULL, &event));
-  allocates_and_frees(first, STEP);
-  char *block = ALLOC(MIB);
-  OK(gmm_fill(context, block, 1, MIB, first));
-  OK(gmm_copy(context, block, block + MIB / 2, MIB / 2, first));
-  OK(gmm_stream_call(context, first, nothing, NULL));
-  OK(gmm_event_record(event, 0, first));
-  OK(gmm_stream_wait_event(context, second, event, 0));
-  OK(gmm_record_use(context, block, second));
-  FREE_ON(first, block);
-  OK(gmm_event_synchronize(event, 0, GMM_FOREVER));
-  OK(gmm_event_destroy(event));
-  OK(gmm_stream_forget(context, second));
-  close_streams();
-}
-
-static void pins_and_moves(void) {
-  void *own = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *block = NULL;
-  REQUIRE(own != MAP_FAILED);
-  if (gmm_pin(context, own, 65536, NULL, NULL) == GMM_OK) OK(gmm_unpin(context, own));
-  munmap(own, MIB);
-  if (!has_kind(GMM_KIND_MANAGED)) return;
-  OK(gmm_alloc(context, MIB, DESC(alloc_desc, .kind = GMM_KIND_MANAGED), &block));
-  OK(gmm_advise(context, block, 0, GMM_ADVISE_SET_READ_MOSTLY, 0));
-  CHECK(gmm_prefetch(context, block, 0, GMM_DEVICE_HOST, GMM_STREAM_DEFAULT) <= 0);  // some devices cannot
-  CHECK(gmm_move(context, block, GMM_DEVICE_HOST, NULL) <= 0);
-  FREE(block);
-}
-
-static void pauses(gmm_contents contents, uint32_t flags, const char *name) {
-  const gmm_tag tag = make_tag_of(name, contents, flags);
-  const gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1, .progress = {go_on, NULL}};
-  unsigned char *block = NULL, read = 0;
-  const void *view = NULL;
-  gmm_ticket *ticket = NULL;
-  OK(gmm_tag_push(context, tag));
-  MUST(gmm_alloc(context, 5 * MIB + 100, DESC(alloc_desc, .kind = GMM_KIND_VMM), (void **)(void *)&block));
-  OK(gmm_tag_pop(context));
-  OK(gmm_fill(context, block, 7, 5 * MIB, GMM_STREAM_DEFAULT));
-  OK(gmm_pause(context, &pause, NULL));
-  OK(gmm_backup_read(context, block + MIB, 1, &read));
-  OK(gmm_backup_map(context, block, 5 * MIB, &view));
-  CHECK(read == 7 && view != NULL && ((const unsigned char *)view)[5 * MIB - 1] == 7);
-  OK(gmm_resume_range(context, block, 1, NULL));
-  CHECK(gmm_resume(context, &pause, NULL) >= 0);
-  OK(gmm_pause_async(context, &pause, &ticket));
-  OK(gmm_ticket_wait(ticket, GMM_FOREVER, NULL));
-  OK(gmm_ticket_destroy(ticket));
-  OK(gmm_backup_map(context, block, 5 * MIB, &view));  // stays mapped: the free ends it
-  FREE(block);
-  CHECK(gmm_resume(context, &pause, NULL) >= 0);
-}
-
-static void pauses_in_every_way(void) {
-  if ((device_info.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) return;
-  OK(gmm_backup_configure(context, DESC(backup_desc, .threads = 2)));
-  OK(gmm_backup_reserve(context, 0, MIB));
-  pauses(GMM_CONTENTS_HOST, 0, "host");
-  pauses(GMM_CONTENTS_HOST, GMM_TAG_READ_ONLY, "read only");
-  pauses(GMM_CONTENTS_FILE, 0, "file");
-  OK(gmm_backup_configure(context, DESC(backup_desc, .threads = 2, .flags = GMM_BACKUP_NO_ARENA)));
-  pauses(GMM_CONTENTS_HOST, 0, "pageable");
-}
-
-static void counts_and_traces(void) {
-  OK(gmm_context_set_oom_handler(context, give_up, NULL));
-  set_limit(GMM_SCOPE_DEVICE, 0, 64 * MIB);
-  CHECK(gmm_alloc(context, 128 * MIB, NULL, &(void *){NULL}) < 0);
-  set_limit(GMM_SCOPE_DEVICE, 0, GMM_NO_LIMIT);
-  stats_of(GMM_SCOPE_DEVICE, device, 0, 0);
-  OK(gmm_trace_begin(context, "/dev/null"));
-  void *block = ALLOC(MIB);
-  OK(write_snapshot(context, swallow, NULL));
-  FREE(block);
-  OK(gmm_trace_end(context));
-  OK(gmm_defer_begin(context));
-  CHECK(gmm_trim(context, NULL, NULL) == GMM_UNCHANGED);
-  OK(gmm_defer_end(context));
-  OK(gmm_context_set_decommit(context, 1));
-  ALLOC(MIB);
-  OK(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
-  OK(gmm_reset(context));
 }
 
 // --- Host memory is short --------------------------------------------------------------------------------------------
@@ -256,26 +161,36 @@ CASE(a_report_without_memory_has_the_sum) {
 static gmm_result little_of_everything(void) {
   void *blocks[BLOCKS] = {0}, *of_heap = NULL;
   gmm_tag tag = 0;
-  gmm_stream stream = 0;
+  gmm_stream stream = 0, other = 0;
   gmm_heap *heap = NULL;
   gmm_event *event = NULL;
   gmm_watcher *watcher = NULL;
   gmm_ticket *ticket = NULL;
   gmm_snapshot *snapshot = NULL;
+  gmm_stats_info statistics = {.struct_size = sizeof statistics};
+  const gmm_scope_desc scope = scope_of(GMM_SCOPE_DEVICE, 0, 0, 0);
   static uint8_t pinned[8192];
   const bool has_vmm = has_kind(GMM_KIND_VMM);
   gmm_result result = gmm_tag_create(context, "counted", NULL, &tag);
   TRY(gmm_tag_push(context, tag));
   const bool is_pushed = result == GMM_OK;
   TRY(gmm_stream_create(context, NULL, &stream));
+  TRY(gmm_stream_create(context, NULL, &other));
+  TRY(gmm_context_set_oom_handler(context, give_up, NULL));
+  TRY(gmm_limit_set(context, &scope, 4096 * MIB));
   for (unsigned i = 0; i < BLOCKS; ++i) {
     const gmm_kind k = i % 2 == 0 ? GMM_KIND_DEVICE : has_vmm ? GMM_KIND_VMM : GMM_KIND_HOST;
     TRY(gmm_alloc(context, 300 + i * i * 5000, DESC(alloc_desc, .kind = k, .stream = stream), &blocks[i]));
   }
   for (unsigned i = 0; i < BLOCKS; i += 2)
     if (blocks[i] != NULL && gmm_free(context, blocks[i], stream) == GMM_OK) blocks[i] = NULL;
+  TRY(gmm_fill(context, blocks[1], 1, 300, stream));
+  TRY(gmm_copy(context, blocks[1], blocks[3], 300, stream));
+  TRY(gmm_stream_call(context, stream, nothing, NULL));
+  TRY(gmm_record_use(context, blocks[1], other));
   TRY(gmm_event_create(context, NULL, &event));
   TRY(gmm_event_record(event, 0, stream));
+  TRY(gmm_stream_wait_event(context, other, event, 0));
   TRY(gmm_heap_create(context, NULL, &heap));
   TRY(gmm_heap_alloc(heap, 5000, 0, 0, stream, &of_heap));
   UNDO(of_heap, gmm_free(context, of_heap, stream));
@@ -286,7 +201,9 @@ static gmm_result little_of_everything(void) {
                 &watcher));
   if (has_vmm) TRY(gmm_pause_async(context, NULL, &ticket));
   if (has_vmm) TRY(gmm_ticket_wait(ticket, GMM_FOREVER, NULL));
+  TRY(gmm_stats_query(context, &scope, &statistics));
   TRY(gmm_snapshot_create(context, NULL, &snapshot));
+  TRY(gmm_snapshot_write(snapshot, swallow, NULL));
   if (has_vmm) TRY(gmm_resume(context, NULL, NULL));
   for (unsigned i = 0; i < BLOCKS; ++i) UNDO(blocks[i], gmm_free(context, blocks[i], stream));
   UNDO(snapshot, gmm_snapshot_destroy(snapshot));
@@ -295,12 +212,13 @@ static gmm_result little_of_everything(void) {
   UNDO(is_pushed, gmm_tag_pop(context));
   UNDO(heap, gmm_heap_destroy(heap));
   UNDO(event, gmm_event_destroy(event));
+  UNDO(other, gmm_stream_destroy(context, other));
   UNDO(stream, gmm_stream_destroy(context, stream));
   UNDO(tag, gmm_tag_destroy(context, tag));
   return result;
 }
 
-// Shares memory and events, compacts a heap, and keeps contents in files.
+// Shares memory and events, compacts a heap, keeps contents in files, traces, and gives idle memory back.
 static gmm_result little_of_the_rest(void) {
   const gmm_kind k = has_kind(GMM_KIND_VMM) ? GMM_KIND_VMM : GMM_KIND_HOST;
   gmm_event *event = NULL, *same = NULL;
@@ -309,7 +227,11 @@ static gmm_result little_of_the_rest(void) {
   gmm_heap *heap = NULL;
   gmm_tag tag = 0;
   void *block = NULL, *imports[2] = {NULL, NULL}, *parts[4] = {NULL};
-  gmm_result result = gmm_event_create(context, SHARED_EVENT_ON(0), &event);
+  const void *view = NULL;
+  gmm_result result = gmm_trace_begin(context, "/dev/null");
+  const bool is_traced = result == GMM_OK;
+  TRY(gmm_context_set_decommit(context, 1));
+  TRY(gmm_event_create(context, SHARED_EVENT_ON(0), &event));
   TRY(gmm_event_export(event, &handle));
   TRY(gmm_event_import(context, &handle, NULL, &same));
   TRY(gmm_alloc(context, 3 * MIB, DESC(alloc_desc, .kind = k, .flags = GMM_ALLOC_DEDICATED), &block));
@@ -319,6 +241,7 @@ static gmm_result little_of_the_rest(void) {
   const bool has_file = result == GMM_OK;
   TRY(gmm_ipc_import_fd(context, file.fd, DESC(ipc_fd_desc, .type = file.type, .size = file.size), &imports[1]));
   if (has_file) close(file.fd);
+  TRY(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
   TRY(gmm_heap_create(context, DESC(heap_desc, .kind = k, .minimum_extent = 16 * MIB), &heap));
   TRY(gmm_heap_reserve(heap, 16 * MIB));
   for (unsigned i = 0; i < 4; ++i) TRY(gmm_heap_alloc(heap, 4 * MIB, 0, 0, GMM_STREAM_DEFAULT, &parts[i]));
@@ -331,13 +254,45 @@ static gmm_result little_of_the_rest(void) {
   }
   TRY(gmm_tag_create(context, "filed", DESC(tag_desc, .contents = GMM_CONTENTS_FILE), &tag));
   TRY(gmm_alloc(context, 3 * MIB, DESC(alloc_desc, .kind = k, .tag = tag), &parts[0]));
-  if (k == GMM_KIND_VMM) TRY(gmm_pause(context, DESC(pause_desc, .tags = &tag, .tag_count = 1), NULL));
-  if (k == GMM_KIND_VMM) TRY(gmm_resume(context, DESC(pause_desc, .tags = &tag, .tag_count = 1), NULL));
+  if (k == GMM_KIND_VMM) {
+    TRY(gmm_pause(context, DESC(pause_desc, .tags = &tag, .tag_count = 1), NULL));
+    TRY(gmm_backup_map(context, parts[0], 3 * MIB, &view));
+    TRY(gmm_resume(context, DESC(pause_desc, .tags = &tag, .tag_count = 1), NULL));
+  }
   for (unsigned i = 0; i < 2; ++i) UNDO(imports[i], gmm_ipc_close(context, imports[i]));
   UNDO(same, gmm_event_destroy(same));
   UNDO(event, gmm_event_destroy(event));
   UNDO(true, gmm_reset(context));
   UNDO(heap, gmm_heap_destroy(heap));
+  UNDO(tag, gmm_tag_destroy(context, tag));
+  if (is_traced) {
+    const gmm_result traced = gmm_trace_end(context);  // says so when an event found no memory
+    if (traced != GMM_OK) result = message_has("no host memory") ? GMM_ERROR_OUT_OF_HOST_MEMORY : traced;
+  }
+  return result;
+}
+
+// The allocations are of the caller's thread and of the lease's, which tries again.
+static gmm_result little_of_a_lease(void) {
+  gmm_lease *lease = NULL;
+  gmm_ticket *ticket = NULL;
+  gmm_tag tag = 0;
+  void *block = NULL;
+  gmm_lease_info info = {.struct_size = sizeof info};
+  gmm_result result = gmm_tag_create(context, "leased", DESC(tag_desc, .contents = GMM_CONTENTS_HOST), &tag);
+  TRY(gmm_alloc(context, 4 * MIB, DESC(alloc_desc, .kind = GMM_KIND_VMM, .tag = tag), &block));
+  TRY(gmm_pause(context, NULL, NULL));
+  TRY(gmm_lease_create(context, DESC(lease_desc, .name = "poor"), &lease));
+  TRY(gmm_lease_offer(lease, tag, 1));
+  TRY(gmm_lease_request(lease, NULL, &ticket));
+  TRY(gmm_ticket_wait(ticket, GMM_FOREVER, NULL));
+  if (lease != NULL) OK(gmm_lease_query(lease, &info));
+  CHECK((info.state == GMM_LEASE_IN_USE) == (result == GMM_OK));
+  if (result == GMM_OK) CHECK_EQUAL(state_of(block), GMM_STATE_ACTIVE);
+  UNDO(ticket, gmm_ticket_destroy(ticket));
+  UNDO(info.state == GMM_LEASE_IN_USE, gmm_lease_return(lease));
+  UNDO(lease, gmm_lease_destroy(lease));
+  UNDO(block, gmm_free(context, block, GMM_STREAM_DEFAULT));
   UNDO(tag, gmm_tag_destroy(context, tag));
   return result;
 }
@@ -373,54 +328,18 @@ static void fail_each_allocation(gmm_result (*program)(void)) {
 }
 CASE(every_host_allocation_may_fail) {
   fail_each_allocation(little_of_everything);
-  if (backend_id() != GMM_BACKEND_SYCL) fail_each_allocation(little_of_the_rest);
+  if (backend_id() == GMM_BACKEND_SYCL) return;
+  fail_each_allocation(little_of_the_rest);
+  fail_each_allocation(little_of_a_lease);
 }
 
-// --- Another process, and another thread --------------------------------------------------------------------------
-
-// Exports a block and an event, and ends once the other side has closed them.
-static int exports(char **words) {
-  (void)words;
-  gmm_event *event = NULL;
-  gmm_ipc_handle handles[2];
-  char done = 0;
-  context = open_context(2);
-  begin();
-  void *block = ALLOC(MIB);
-  MUST(gmm_event_create(context, SHARED_EVENT_ON(0), &event));
-  MUST(gmm_ipc_export(context, block, &handles[0]));
-  MUST(gmm_event_export(event, &handles[1]));
-  REQUIRE(send_bytes(SECOND_OUT, handles, sizeof handles) && receive_bytes(0, &done, 1));
-  OK(gmm_event_destroy(event));
-  FREE(block);
-  end_counted();
-  OK(gmm_context_release(context));
-  return 0;
-}
-
-static void imports(void) {
-  second_process other;
-  gmm_ipc_handle handles[2];
-  void *block = NULL;
-  gmm_event *event = NULL;
-  const gmm_kind of_case = kind;
-  kind = has_kind(GMM_KIND_VMM) ? GMM_KIND_VMM : GMM_KIND_HOST;
-  REQUIRE(second_start(&other, NULL, 0));
-  kind = of_case;
-  REQUIRE(receive_bytes(other.from, handles, sizeof handles));
-  OK(gmm_ipc_import(context, &handles[0], NULL, &block));
-  OK(gmm_event_import(context, &handles[1], NULL, &event));
-  OK(gmm_event_destroy(event));
-  OK(gmm_ipc_close(context, block));
-  send_bytes(other.to, "d", 1);
-  CHECK_EQUAL(second_wait(&other), 0);
-}
+// --- Another thread --------------------------------------------------------------------------------------------------
 
 static pthread_barrier_t used, ended;
 // Uses the context, and outlives it.
 static void *uses_and_stays(void *unused) {
   (void)unused;
-  allocates_and_frees(GMM_STREAM_DEFAULT, STEP);
+  allocates_and_frees(STEP);
   OK(gmm_tag_push(context, make_tag("elsewhere", GMM_CONTENTS_DROP)));
   pthread_barrier_wait(&used);
   pthread_barrier_wait(&ended);
@@ -428,7 +347,7 @@ static void *uses_and_stays(void *unused) {
 }
 static void *uses_and_ends(void *unused) {
   (void)unused;
-  allocates_and_frees(GMM_STREAM_DEFAULT, STEP);
+  allocates_and_frees(STEP);
   return NULL;
 }
 
@@ -441,11 +360,8 @@ CASE(every_byte_is_counted) {
   pthread_t staying;
   begin();
   CHECK(counted.bytes > 0);
-  uses_streams();
-  pins_and_moves();
-  pauses_in_every_way();
-  if (backend_id() != GMM_BACKEND_SYCL) imports();
-  counts_and_traces();
+  OK(little_of_everything());
+  if (backend_id() != GMM_BACKEND_SYCL) OK(little_of_the_rest());
   pthread_barrier_init(&used, NULL, 2);
   pthread_barrier_init(&ended, NULL, 2);
   REQUIRE(pthread_create(&staying, NULL, uses_and_stays, NULL) == 0);
@@ -474,7 +390,7 @@ CASE(contexts_leave_nothing_to_the_thread) {
   for (unsigned round = 0; round < 20; ++round) {
     begin();
     // Little memory, since the system locks the pages of one kind, and large blocks come after the others all the same.
-    allocates_and_frees(GMM_STREAM_DEFAULT, STEP / 10);
+    allocates_and_frees(STEP / 10);
     OK(gmm_tag_push(context, make_tag("round", GMM_CONTENTS_DROP)));
     OK(gmm_tag_pop(context));
     end_counted();
@@ -549,4 +465,7 @@ CASE(destroyed_streams_leave_no_memory) {
   end_counted();
 }
 
-int main(int count, char **words) { return run_cases_or(exports, count, words); }
+int main(void) {
+  start_own_server();
+  return run_cases();
+}

@@ -213,26 +213,4 @@ VMM_CASE(an_importer_may_go_during_a_pause) {
   end_other(&other);
 }
 
-CASE_OF_KINDS(changed_handles_are_refused, SHAREABLE) {
-  NEEDS_SHARING();
-  second_process other = start_other();
-  const gmm_ipc_handle handle = other_makes(&other, 100000, 7);
-  void *memory = NULL;
-  gmm_ipc_handle bad;
-  for (unsigned i = 0; i < sizeof bad.bytes; ++i) {
-    bad = handle;
-    bad.bytes[i] ^= 0x41;
-    const gmm_result result = import(&bad, 500, &memory);
-    bool fine = result == GMM_OK || result == GMM_ERROR_IPC_INVALID_HANDLE || result == GMM_ERROR_IPC_PEER_GONE ||
-                result == GMM_ERROR_IPC_REFUSED || result == GMM_ERROR_IPC_TIMEOUT ||
-                result == GMM_ERROR_INVALID_DEVICE || result == GMM_ERROR_DRIVER || result == GMM_ERROR_NOT_SUPPORTED;
-    CHECK_MESSAGE(fine, "byte %u changed: %s: %s", i, gmm_result_name(result), gmm_last_error_message());
-    if (result == GMM_OK) OK(gmm_ipc_close(context, memory));
-  }
-  OK(import(&handle, 60000, &memory));  // the exporter took no harm
-  CHECK_PATTERN(memory, 100000, 7);
-  OK(gmm_ipc_close(context, memory));
-  end_other(&other);
-}
-
 int main(int count, char **words) { return run_cases_or(other_main, count, words); }

@@ -224,6 +224,11 @@ CASE_OF_KINDS(the_routes_are_those_of_the_query, (1u << GMM_KIND_DEVICE) | (1u <
   const uint32_t bits[] = {GMM_IPC_ROUTE_FD, GMM_IPC_ROUTE_DMA_BUF};
   char *block = ALLOC_FLAGS(SIZE, GMM_ALLOC_DEDICATED);
   const gmm_pointer_info info = query(block);
+  const uint32_t can = device_info.capabilities;
+  if (kind == GMM_KIND_DEVICE && (can & GMM_DEVICE_CAN_LEGACY_IPC) != 0)
+    CHECK((info.ipc_routes & GMM_IPC_ROUTE_LEGACY) != 0);
+  if (kind == GMM_KIND_VMM && (can & GMM_DEVICE_CAN_EXPORT_FD) != 0) CHECK((info.ipc_routes & GMM_IPC_ROUTE_FD) != 0);
+  if ((can & GMM_DEVICE_CAN_DMA_BUF) != 0) CHECK((info.ipc_routes & GMM_IPC_ROUTE_DMA_BUF) != 0);
   for (unsigned i = 0; i < 2; ++i) {
     gmm_ipc_fd_info file = {.struct_size = sizeof file, .fd = -7};
     const gmm_result result = gmm_ipc_export_fd(context, block, types[i], &file);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // lease.h: several members share a device. A member is a context here; lease_processes.c has processes.
-
-#include "counted_allocator.h"
 #include "lease_support.h"
 
 enum { MEMBERS = 3, SHORT_MS = 300, LONG_MS = 30000 };
@@ -390,51 +388,7 @@ CASE(a_lost_server_is_named) {
   rmdir(path);
 }
 
-// The k-th allocation of host memory fails, in the caller's thread or in the lease's. Each call fails clearly or
-// succeeds, and nothing is lost. Without memory for a report the lease's thread tries again.
-static gmm_result use_a_lease(gmm_tag tag, const void *block) {
-  gmm_lease *lease = NULL;
-  gmm_result result = gmm_lease_create(context, DESC(lease_desc, .name = "poor"), &lease);
-  if (result < 0) CHECK(lease == NULL);
-  if (result >= 0) result = gmm_lease_offer(lease, tag, 1);
-  gmm_ticket *ticket = NULL;
-  if (result >= 0) result = gmm_lease_request(lease, NULL, &ticket);
-  if (result >= 0) result = gmm_ticket_wait(ticket, LONG_MS, NULL);
-  OK(gmm_ticket_destroy(ticket));
-  gmm_lease_info info = {.struct_size = sizeof info};
-  if (lease != NULL) OK(gmm_lease_query(lease, &info));
-  CHECK((info.state == GMM_LEASE_IN_USE) == (result >= 0));
-  if (result >= 0) CHECK_EQUAL(query(block).state, GMM_STATE_ACTIVE);
-  if (info.state == GMM_LEASE_IN_USE) OK(gmm_lease_return(lease));
-  OK(gmm_lease_destroy(lease));
-  return result;
-}
-VMM_CASE(host_memory_may_lack) {
-  need_small_card();
-  begin_counted((gmm_log_callback){NULL, NULL});
-  const gmm_tag tag = make_tag("poor", GMM_CONTENTS_HOST);
-  void *const block = FILLED_TAG(4 * MIB, tag, 3);
-  const gmm_pause_desc pause = one_tag(&tag);
-  int failures = 0;
-  for (int64_t k = 0;; ++k) {
-    OK(gmm_pause(context, &pause, NULL));
-    atomic_store(&counted.fail_at, atomic_load(&counted.calls) + k);
-    const gmm_result result = use_a_lease(tag, block);
-    const bool has_failed = atomic_load(&counted.calls) > atomic_load(&counted.fail_at);
-    atomic_store(&counted.fail_at, -1);
-    CHECK_MESSAGE(result == GMM_OK || (has_failed && result == GMM_ERROR_OUT_OF_HOST_MEMORY), "k = %lld: %s",
-                  (long long)k, gmm_result_name(result));
-    failures += result < 0;
-    CHECK_EQUAL(gmm_resume(context, &pause, NULL), result == GMM_OK ? GMM_UNCHANGED : GMM_OK);
-    CHECK_PATTERN(block, 4 * MIB, 3);
-    if (!has_failed || atomic_load(&check_state.failures) != 0) break;
-  }
-  CHECK(failures != 0);
-  end_counted();
-}
-
 int main(void) {
-  atomic_store(&counted.fail_at, -1);
   make_card();
   const int code = run_cases();
   remove_card();

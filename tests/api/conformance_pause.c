@@ -10,16 +10,6 @@
 
 #define BIG (64 * MIB)
 
-// Resident pages of this process that belong to files and shared memory: what the host backend maps, without what
-// malloc holds.
-static uint64_t resident_shared(void) {
-  unsigned long long total = 0, resident = 0, shared = 0;
-  FILE *file = fopen("/proc/self/statm", "r");
-  if (file == NULL || fscanf(file, "%llu %llu %llu", &total, &resident, &shared) != 3) shared = 0;
-  if (file != NULL) fclose(file);
-  return shared * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 // Bytes that the memory files of this process really hold: unmapping alone would not give them back.
 static uint64_t memory_file_bytes(void) {
   uint64_t sum = 0;
@@ -44,23 +34,20 @@ VMM_CASE(pausing_gives_the_memory_back) {
   reopen_with(1024 * MIB);
   gmm_tag tag = make_tag("big", GMM_CONTENTS_DROP);
   char *block = FILLED_TAG(BIG, tag, 1);
-  uint64_t resident = resident_shared(), files = memory_file_bytes(), on_device = free_device_bytes();
+  uint64_t files = memory_file_bytes(), on_device = free_device_bytes();
   uint64_t generation = query(block).generation;
   gmm_stats_info before = stats();
   uint64_t bytes = 0;
   gmm_pause_desc desc = one_tag(&tag);
   MUST(gmm_pause(context, &desc, &bytes));
   CHECK(bytes >= BIG);
-  uint64_t resident_now = resident_shared(), files_now = memory_file_bytes(), on_device_now = free_device_bytes();
+  uint64_t files_now = memory_file_bytes(), on_device_now = free_device_bytes();
   CHECK_MESSAGE(on_device_now >= on_device + (on_host_backend() ? BIG * 9 / 10 : BIG / 2),
                 "free memory of the device: %llu before, %llu paused", (unsigned long long)on_device,
                 (unsigned long long)on_device_now);
-  if (on_host_backend()) {
-    CHECK_MESSAGE(resident >= resident_now + BIG * 9 / 10, "resident: %llu before, %llu paused",
-                  (unsigned long long)resident, (unsigned long long)resident_now);
+  if (on_host_backend())
     CHECK_MESSAGE(files >= files_now + BIG * 9 / 10, "memory files hold %llu before, %llu paused",
                   (unsigned long long)files, (unsigned long long)files_now);
-  }
   gmm_pointer_info info = query(block + 12345);
   CHECK(info.state == GMM_STATE_PAUSED && info.base == block && info.size == BIG && info.tag == tag);
   CHECK((info.flags & GMM_POINTER_HOST_ACCESSIBLE) == 0);
@@ -114,12 +101,6 @@ VMM_CASE(paused_memory_may_be_freed) {
   }
   OK(resume_of(tag));
   check_blocks(50);
-  MUST(pause_of(tag));
-  free_blocks();
-  CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, tag, 0).live_blocks, 0);
-  CHECK(resume_of(tag) >= 0);
-  NOTHING_STAYS();
-  CHECK_EQUAL(stats().paused_bytes, 0);
 }
 
 static gmm_result (*const kTurn[])(gmm_context *, const gmm_pause_desc *, uint64_t *) = {gmm_pause, gmm_resume};
@@ -131,19 +112,6 @@ static gmm_result (*const kTurn[])(gmm_context *, const gmm_pause_desc *, uint64
     RESULT(turn(context, desc, &unchanged_bytes), GMM_UNCHANGED); \
     CHECK_EQUAL(unchanged_bytes, 0);                              \
   } while (0)
-
-VMM_CASE(a_second_pause_changes_nothing) {
-  const gmm_tag tag = make_tag("twice", GMM_CONTENTS_HOST);
-  const gmm_pause_desc desc = one_tag(&tag);
-  for (int i = 0; i < 2; ++i) UNCHANGED(kTurn[i], &desc);  // nothing there
-  void *block = FILLED_TAG(100000, tag, 1);
-  UNCHANGED(gmm_resume, &desc);
-  for (int i = 0; i < 2; ++i) {
-    OK(kTurn[i](context, &desc, NULL));
-    UNCHANGED(kTurn[i], &desc);
-  }
-  CHECK_PATTERN(block, 100000, 1);
-}
 
 // Pauses and resumes of some tags leave the other tags, and kinds that cannot pause. Those of all tags change the rest.
 VMM_CASE(only_the_named_tags_change) {

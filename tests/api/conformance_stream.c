@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // stream.h, and the stream order of gmm_alloc() and gmm_free(): another stream gets memory only behind the work that
 // was queued before the free.
-#include "../support/gmm_test.h"
+#include "fake_driver.h"
 
 #define SIZE ((uint64_t)60000)
 #define LARGE ((uint64_t)5 * MIB)
@@ -105,6 +105,37 @@ CASE_OF_KINDS(trim_waits_for_the_work, ALL_KINDS) {
   NOTHING_STAYS();
 }
 
+// The driver records no event of one device on a stream of another. Memory that such a stream uses is waited for all
+// the same.
+VMM_CASE(streams_of_another_device_keep_the_memory_that_they_use) {
+  enum { TRIM, DESTROY, PAUSE, COMPACT, WAYS };
+  if (!find_fake_driver() || device != 0 || device_count() < 2) SKIP("it needs two devices of the fake driver");
+  const gmm_stream other = open_stream_on(1);
+  const gmm_tag tag = make_tag("dropped", GMM_CONTENTS_DROP);
+  for (int i = 0; i < 2 * WAYS; ++i) {
+    const int way = i % WAYS;
+    const gmm_stream on = i < WAYS ? GMM_STREAM_DEFAULT : other;
+    gmm_heap *heap = HEAP(.tag = tag, .peer_devices = 2, .minimum_extent = 16 * MIB);
+    void *block = NULL, *neighbour = take_of(heap, 1 * MIB);
+    OK(gmm_heap_alloc(heap, 8 * MIB, 0, 0, on, &block));
+    static gate hold;
+    gate_close(&hold, other, 0.05);
+    if (on != other) OK(gmm_record_use(context, block, other));
+    OK(gmm_free(context, block, on));
+    if (way == TRIM || way == DESTROY) FREE(neighbour);
+    if (way == TRIM) CHECK(gmm_trim(context, NULL, NULL) >= 0);
+    if (way == PAUSE) CHECK(pause_of(tag) >= 0);
+    if (way == COMPACT)
+      CHECK(gmm_compact(context, NULL, DESC(compact_desc, .flags = GMM_COMPACT_LIVE, .heap = heap),
+                        DESC(compact_info)) >= 0);
+    if (way == DESTROY) OK(gmm_heap_destroy(heap));
+    CHECK_EQUAL(atomic_load(&hold.passed), 1);
+    OK(gmm_stream_synchronize(context, other));
+    if (way == PAUSE || way == COMPACT) FREE(neighbour);
+    if (way != DESTROY) OK(gmm_heap_destroy(heap));
+  }
+}
+
 // A stream that was destroyed or forgotten.
 CASE_OF_KINDS(gone_streams_leave_good_memory, ALL_KINDS) {
   for (int forgets = 0; forgets < 2; ++forgets) {
@@ -139,11 +170,11 @@ CASE_OF_KINDS(gone_streams_leave_good_memory, ALL_KINDS) {
 CASE_OF_KINDS(streams_may_be_named_after_their_end, ALL_KINDS) {
   open_streams();
   void *freed = ALLOC_STREAM(SIZE, a), *used = ALLOC_STREAM(SIZE, b), *kept = ALLOC_STREAM(SIZE, b);
-  void *small = ALLOC_STREAM(100, a);
+  void *small = ALLOC_STREAM(100, a), *large = ALLOC_STREAM(8 * MIB, a);
   OK(gmm_record_use(context, used, a));
   const gmm_stream gone = a;
   OK(gmm_stream_destroy(context, gone));
-  FREE_ON(gone, freed, small);
+  FREE_ON(gone, freed, small, large);
   OK(gmm_record_use(context, kept, b));
   RESULT(gmm_record_use(context, kept, gone), GMM_ERROR_INVALID_HANDLE);
   FREE_ON(gone, kept);
@@ -153,6 +184,10 @@ CASE_OF_KINDS(streams_may_be_named_after_their_end, ALL_KINDS) {
   void *blocks[MANY];
   for (unsigned i = 0; i < MANY; ++i) blocks[i] = ALLOC_STREAM(SIZE, b);
   for (unsigned i = 0; i < MANY; ++i) OK(gmm_free(context, blocks[i], b));
+  // It does not stand in the way of an allocation of all that the limit allows.
+  set_limit(GMM_SCOPE_DEVICE, 0, 16 * MIB);
+  FREE(ALLOC(16 * MIB));
+  set_limit(GMM_SCOPE_DEVICE, 0, GMM_NO_LIMIT);
   NOTHING_STAYS();
   // A driver gives handles out again. A new stream that has it is one like any other.
   gmm_stream made[64];

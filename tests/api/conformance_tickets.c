@@ -41,30 +41,6 @@ VMM_CASE(a_ticket_ends_with_what_it_came_to) {
   OK(gmm_ticket_destroy(NULL));
 }
 
-VMM_CASE(a_ticket_can_be_cancelled) {
-  gmm_tag tag = make_tag("cancelled", GMM_CONTENTS_HOST);
-  allocate_blocks(tag, 200);
-  for (int pausing = 1; pausing >= 0; --pausing) {
-    blocker hold = BLOCKER;
-    gmm_ticket *ticket = start_held(pausing, &tag, &hold);
-    CHECK_EQUAL(ticket_info(ticket).state, GMM_TICKET_RUNNING);
-    CHECK_EQUAL(ticket_info(ticket).result, GMM_ERROR_NOT_READY);
-    RESULT(gmm_ticket_wait(ticket, 5, NULL), GMM_ERROR_NOT_READY);
-    OK(gmm_ticket_cancel(ticket));
-    let_go(&hold);
-    LEAVES_BYTES(gmm_ticket_wait(ticket, UINT64_MAX, &bytes), GMM_ERROR_CANCELLED);
-    CHECK(message_has("as before"));
-    OK(gmm_ticket_destroy(ticket));
-    CHECK_EQUAL(query(blocks[5]).state, pausing ? GMM_STATE_ACTIVE : GMM_STATE_PAUSED);
-    if (pausing) {
-      check_blocks(200);
-      OK(gmm_pause(context, NULL, NULL));
-    }
-  }
-  OK(gmm_resume(context, NULL, NULL));
-  check_blocks(200);
-}
-
 // Threads pause and resume tags of their own at the same time. Their contents share every tier of the backup.
 enum { ROUNDS = 6, OWN = 12, OWNERS = 4 };
 static struct {

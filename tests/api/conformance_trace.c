@@ -109,15 +109,20 @@ CASE_OF_KINDS(traces_hold_every_event, ALL_KINDS) {
   unlink(path);
 }
 
-CASE(pauses_are_in_it) {
+VMM_CASE(operations_are_in_it) {
   if ((device_info.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) SKIP("the device cannot pause");
   new_path();
-  kind = GMM_KIND_VMM;
-  gmm_tag tag = make_tag("traced", GMM_CONTENTS_DROP);
+  const gmm_tag tag = make_tag("traced", GMM_CONTENTS_DROP);
+  const gmm_pause_desc desc = one_tag(&tag);
+  gmm_compact_info info = {.struct_size = sizeof info}, again = info;
+  uint64_t went = 0, came = 0;
+  gmm_heap *heap = HEAP();
+  MUST(gmm_heap_reserve(heap, 16 * MIB));
+  OK(gmm_heap_reserve(heap, 0));
   MUST(gmm_trace_begin(context, path));
   void *block = ALLOC_TAG(3 * MIB, tag);
-  const gmm_pause_desc desc = {.struct_size = sizeof desc, .tag_count = 1, .tags = &tag};
-  uint64_t went = 0, came = 0;
+  OK(gmm_compact(context, NULL, NULL, &info));
+  RESULT(gmm_compact(context, NULL, NULL, &again), GMM_UNCHANGED);  // no event
   OK(gmm_pause(context, &desc, &went));
   OK(gmm_resume(context, &desc, &came));
   OK(gmm_pause(context, &desc, &went));
@@ -125,38 +130,15 @@ CASE(pauses_are_in_it) {
   FREE(block);
   OK(gmm_trace_end(context));
   read_trace(1, 1, 3 * MIB, 0);
-  unsigned seen = 0;
-  for (size_t i = 0; i < file.count; ++i) {
-    const struct trace_event *event = &file.events[i];
-    if (event->type != TRACE_PAUSE && event->type != TRACE_RESUME) continue;
-    ++seen;
-    CHECK_EQUAL(event->size, tag);
-    CHECK_EQUAL(event->value, event->type == TRACE_PAUSE ? went : came);
-  }
-  CHECK_EQUAL(seen, 4);
-  unlink(path);
-}
-
-CASE(a_compaction_is_in_it) {
-  if (!has_kind(GMM_KIND_VMM)) SKIP("the device has no VMM memory");
-  new_path();
-  gmm_compact_info info = {.struct_size = sizeof info}, again = info;
-  kind = GMM_KIND_VMM;
-  gmm_heap *heap = HEAP();
-  MUST(gmm_heap_reserve(heap, 16 * MIB));
-  OK(gmm_heap_reserve(heap, 0));
-  MUST(gmm_trace_begin(context, path));
-  void *block = ALLOC(100);
-  OK(gmm_compact(context, NULL, NULL, &info));
-  RESULT(gmm_compact(context, NULL, NULL, &again), GMM_UNCHANGED);  // no event
-  FREE(block);
-  OK(gmm_trace_end(context));
-  read_trace(1, 1, 100, 0);
+  CHECK_EQUAL(events_of(TRACE_PAUSE), 2);
+  CHECK_EQUAL(events_of(TRACE_RESUME), 2);
   CHECK_EQUAL(events_of(TRACE_COMPACT), 1);
   for (size_t i = 0; i < file.count; ++i) {
-    if (file.events[i].type != TRACE_COMPACT) continue;
-    CHECK_EQUAL(file.events[i].size, info.moved_bytes);
-    CHECK_EQUAL(file.events[i].value, info.released_bytes);
+    const struct trace_event *event = &file.events[i];
+    const bool compacts = event->type == TRACE_COMPACT, pauses = event->type == TRACE_PAUSE;
+    if (!compacts && !pauses && event->type != TRACE_RESUME) continue;
+    CHECK_EQUAL(event->size, compacts ? info.moved_bytes : tag);
+    CHECK_EQUAL(event->value, compacts ? info.released_bytes : pauses ? went : came);
   }
   OK(gmm_heap_destroy(heap));
   unlink(path);
@@ -264,29 +246,6 @@ enum { PAIRS = 20000 };
 static void record_pairs(unsigned count) {
   for (unsigned i = 0; i < count; ++i) FREE(ALLOC(500));
 }
-static int trace_until_killed(const char *to) {
-  MUST(gmm_trace_begin(context, to));
-  record_pairs(PAIRS);
-  char never = 0;
-  return send_bytes(SECOND_OUT, "x", 1) && receive_bytes(0, &never, 1) ? 0 : 4;
-}
-
-CASE(a_killed_program_leaves_a_readable_file) {
-  new_path();
-  second_process process;
-  const char *words[] = {path};
-  char done = 0;
-  REQUIRE(second_start(&process, words, 1));
-  CHECK(receive_bytes(process.from, &done, 1));
-  second_kill(&process);
-  trace_free(&file);
-  CHECK(trace_read(path, &file));
-  CHECK_EQUAL(file.ended, 0);
-  CHECK_EQUAL(events_of(TRACE_ALLOC), PAIRS);
-  CHECK_EQUAL(events_of(TRACE_FREE), PAIRS);
-  unlink(path);
-}
-
 // Ends without a word to gmm: by exit() beside threads that record, by _exit(), or by a signal.
 static atomic_uint pairs_recorded;
 static void *record_for_ever(void *unused) {
@@ -297,20 +256,19 @@ static void *record_for_ever(void *unused) {
   }
   return NULL;
 }
-// PATH, and how the process ends; without that it waits for its end.
+// PATH, and how the process ends.
 static int second(char **words) {
   const char *how = words[1];
-  if (how != NULL) setenv("GMM_TRACE", words[0], 1);
+  setenv("GMM_TRACE", words[0], 1);
   context = open_context(0);
   kind = GMM_KIND_DEVICE;
-  if (how == NULL) return trace_until_killed(words[0]);
   if (strcmp(how, "threads") == 0) {
     pthread_t threads[3];
     for (unsigned i = 0; i < 3; ++i) REQUIRE(pthread_create(&threads[i], NULL, record_for_ever, NULL) == 0);
     while (atomic_load(&pairs_recorded) < PAIRS) sleep_ms(1);
     exit(0);
   }
-  record_pairs(10);
+  record_pairs(PAIRS);
   if (strcmp(how, "signal") == 0) kill(getpid(), SIGKILL);
   if (strcmp(how, "_exit") == 0) _exit(0);
   return 0;  // from main(): exit()
@@ -330,7 +288,7 @@ CASE(a_program_that_simply_ends_loses_nothing) {
     CHECK_MESSAGE(trace_read(path, &file), "%s", ways[i]);
     CHECK_EQUAL(file.ended, 0);
     const unsigned pairs = events_of(TRACE_FREE);
-    CHECK_MESSAGE(i < 3 ? pairs == 10 : pairs >= PAIRS, "%s: %u pairs", ways[i], pairs);
+    CHECK_MESSAGE(i < 3 ? pairs == PAIRS : pairs >= PAIRS, "%s: %u pairs", ways[i], pairs);
     CHECK(events_of(TRACE_ALLOC) >= pairs && events_of(TRACE_ALLOC) <= pairs + 3);
     unlink(path);
   }

@@ -59,13 +59,18 @@ CASE_OF_KINDS(reset_ends_all_blocks, ALL_KINDS) {
   gate_close(&hold, stream, 0.05);
   OK(gmm_fill(context, blocks[59], 1, 500, stream));
   if (kind == GMM_KIND_VMM) {
-    OK(gmm_pause(context, DESC(pause_desc, .tags = &tag, .tag_count = 1), NULL));
+    void *alone = alloc_here(__LINE__, 12 * MIB, tag, GMM_STREAM_DEFAULT, GMM_ALLOC_DEDICATED);
+    OK(pause_of(tag));
+    OK(gmm_resume_range(context, alone, MIB, NULL));
+    CHECK_EQUAL(tag_info(tag).state, GMM_STATE_PARTLY_PAUSED);
   }
   OK(gmm_reset(context));
   CHECK_EQUAL(atomic_load(&hold.passed), 1);
   const gmm_stats_info s = stats();
   CHECK(s.live_blocks == 0 && s.live_bytes == 0 && s.reserved_bytes == 0 && s.paused_bytes == 0 && s.extents == 0);
   for (unsigned i = 0; i < 60; ++i) CHECK_EQUAL(query(blocks[i]).state, GMM_STATE_UNKNOWN);
+  CHECK_EQUAL(tag_info(tag).active_bytes + tag_info(tag).paused_bytes, 0);
+  CHECK_EQUAL(tag_info(tag).state, GMM_STATE_ACTIVE);
   gmm_result result = gmm_free(context, blocks[40], GMM_STREAM_DEFAULT);
   CHECK_MESSAGE(result == GMM_ERROR_UNKNOWN_POINTER || result == GMM_ERROR_ALREADY_FREED, "%s",
                 gmm_result_name(result));
@@ -148,33 +153,6 @@ VMM_CASE(that_wait_ends) {
   CHECK_MESSAGE(atomic_load(&hold.passed) == 0, "the allocation waited for work that had not ended");
   CHECK(stats().reserved_bytes >= 192 * MIB);
   atomic_store(&hold.open, 1);
-}
-
-// As a garbage collector frees: after the end of the stream that the memory was used on.
-CASE_OF_KINDS(frees_on_a_destroyed_stream_go_back, ALL_KINDS) {
-  gmm_tag first = make_tag("first", GMM_CONTENTS_DROP), second = make_tag("second", GMM_CONTENTS_DROP);
-  gmm_stream other = open_stream();
-  for (unsigned round = 0; round < 3; ++round) {
-    gmm_stream gone = open_stream();
-    void *a = alloc_here(__LINE__, 8 * MIB, first, gone, 0), *b = ALLOC_TAG(8 * MIB, second);
-    void *small = alloc_here(__LINE__, 1000, first, gone, 0), *used = alloc_here(__LINE__, 8 * MIB, second, gone, 0);
-    OK(gmm_record_use(context, used, other));
-    OK(gmm_stream_destroy(context, gone));
-    FREE_ON(gone, a, small, used);
-    FREE(b);
-    if (round == 2) break;
-    uint64_t bytes = 0;
-    OK(gmm_trim(context, NULL, &bytes));
-    CHECK(bytes >= 24 * MIB);
-    CHECK_EQUAL(stats().reserved_bytes, 0);
-  }
-  // The memory does not stand in the way of an allocation of all that the limit allows.
-  set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
-  void *all = NULL;
-  OK(try_alloc(32 * MIB, GMM_TAG_CURRENT, &all));
-  FREE(all);
-  OK(gmm_stream_destroy(context, other));
-  NOTHING_STAYS();
 }
 
 // The driver takes back whole extents, so what survives in one keeps all of it.

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults of pause and resume about the process: a fork, its end in the middle of a transition, static destructors, a
-// lost device context, and limits of the system.
-#include <errno.h>
-#include <sys/resource.h>
-
+// Faults of pause and resume about the process: a fork, its end in the middle of a transition, static destructors, and
+// a lost device context.
 #include "../support/cuda_functions.h"
 #include "../support/second_process.h"
 #include "fault_support.h"
@@ -127,114 +124,14 @@ CASE(a_lost_context_loses_no_process) {
   run_second("lose", "");
 }
 
-// --- limits of the system --------------------------------------------------------------------------------------------
-#define LIMITED_SIZE (48 * MIB)
-static gmm_tag limited;
-static char *limited_block;
-
-static struct rlimit limit_to(int resource, uint64_t most) {
-  struct rlimit old, now;
-  getrlimit(resource, &old);
-  now = old;
-  now.rlim_cur = most;
-  CHECK_MESSAGE(setrlimit(resource, &now) == 0, "setrlimit: %s", strerror(errno));
-  return old;
-}
-static uint64_t address_space(void) {
-  unsigned long long pages = 0;
-  FILE *file = fopen("/proc/self/statm", "r");
-  if (file == NULL || fscanf(file, "%llu", &pages) != 1) pages = 0;
-  if (file != NULL) fclose(file);
-  return pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-static void check_not_paused(uint64_t bytes) {
-  CHECK_EQUAL(bytes, 77);
-  CHECK_EQUAL(state_of(limited_block), GMM_STATE_ACTIVE);
-  CHECK_PATTERN(limited_block, LIMITED_SIZE, 1);
-}
-// Neither page-locked nor pageable memory can be had: the file, or nothing.
-static void pause_without_addresses(const char *folder) {
-  uint64_t bytes = 77;
-  setenv("GMM_BACKUP_DIR", folder, 1);
-  gmm_context_release(open_context(1));  // the folder is looked at when a context begins, or when it is used
-  OK(gmm_backup_configure(context, NULL));
-  open_stream();
-  const struct rlimit old = limit_to(RLIMIT_AS, address_space() + 24 * MIB);
-  const gmm_result result = gmm_pause(context, NULL, &bytes);
-  const gmm_tag_info info = tag_info(limited);
-  setrlimit(RLIMIT_AS, &old);
-  if (result == GMM_OK) {
-    CHECK_MESSAGE(strcmp(folder, "/tmp") == 0, "paused without room");
-    CHECK(info.backup_file_bytes > 0);  // the contents did not fit elsewhere
-    return;
-  }
-  CHECK_MESSAGE(result == GMM_ERROR_OUT_OF_HOST_MEMORY || result == GMM_ERROR_IO || result == GMM_ERROR_SYSTEM,
-                "%s: %s", gmm_result_name(result), gmm_last_error_message());
-  check_not_paused(bytes);
-  OK(gmm_pause(context, NULL, NULL));
-}
-static void pause_without_registration(const char *unused) {
-  (void)unused;
-  OK(gmm_pause(context, NULL, NULL));
-  const gmm_tag_info info = tag_info(limited);
-  CHECK_EQUAL(info.backup_pinned_bytes, 0);
-  CHECK(info.backup_host_bytes + info.backup_file_bytes >= LIMITED_SIZE);
-}
-static void pause_to_a_small_file(const char *unused) {
-  (void)unused;
-  gmm_pause_desc desc = one_tag(&limited);
-  desc.flags = GMM_PAUSE_KEEP_FILE;
-  uint64_t bytes = 77;
-  signal(SIGXFSZ, SIG_IGN);  // the program's to do: the system kills it else
-  const struct rlimit old = limit_to(RLIMIT_FSIZE, 8 * MIB);
-  RESULT(gmm_pause(context, &desc, &bytes), GMM_ERROR_IO);
-  check_not_paused(bytes);
-  setrlimit(RLIMIT_FSIZE, &old);
-  OK(gmm_pause(context, &desc, NULL));
-  CHECK(tag_info(limited).backup_file_bytes >= LIMITED_SIZE);
-}
-static void pause_under_limit(void (*pause_it)(const char *), const char *way) {
-  limited = make_tag("limited", GMM_CONTENTS_HOST);
-  limited_block = FILLED_TAG(LIMITED_SIZE, limited, 1);
-  pause_it(way);
-  CHECK_EQUAL(state_of(limited_block), GMM_STATE_PAUSED);
-  OK(gmm_resume(context, NULL, NULL));
-  CHECK_PATTERN(limited_block, LIMITED_SIZE, 1);
-}
-CASE(no_addresses_are_left) {
-  if (CHECK_SANITIZED) SKIP("a sanitizer needs the addresses");
-  run_second("addresses", "/tmp");
-  run_second("addresses", "/nowhere/at/all");
-}
-// Each failure of a registration by itself is in kth_failure.c; here none ever succeeds.
-CASE(memory_cannot_be_registered) {
-  if (!find_fake_driver()) SKIP("needs the fake driver: it refuses to register memory");
-  setenv("FAKE_CUDA_LACKS", "register", 1);
-  run_second("registered", "");
-  unsetenv("FAKE_CUDA_LACKS");
-}
-CASE(the_file_may_not_grow) { run_second("file", ""); }
-
+// WHAT, and the way of it.
 static int second(char **words) {
-  static const struct {
-    const char *what;
-    void (*limited)(const char *way), (*whole)(const char *way);
-  } parts[] = {{"end", NULL, end_like},
-               {"lose", NULL, lose_the_context},
-               {"addresses", pause_without_addresses, NULL},
-               {"registered", pause_without_registration, NULL},
-               {"file", pause_to_a_small_file, NULL}};
   leaks_are_wanted = 1;
   context = open_context(1);
   read_device(0);
   kind = GMM_KIND_VMM;
-  for (unsigned i = 0; i < sizeof parts / sizeof *parts; ++i) {
-    if (strcmp(words[0], parts[i].what) != 0) continue;
-    if (parts[i].whole != NULL) parts[i].whole(words[1]);
-    if (parts[i].limited != NULL) pause_under_limit(parts[i].limited, words[1]);
-    return 0;
-  }
-  return 91;
+  (strcmp(words[0], "end") == 0 ? end_like : lose_the_context)(words[1]);
+  return 0;
 }
 
 int main(int count, char **words) { return run_cases_or(second, count, words); }

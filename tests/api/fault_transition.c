@@ -30,8 +30,11 @@ VMM_CASE(other_threads_use_the_tag_meanwhile) {
     allocate_blocks(tag, 100);
     if (!pausing) MUST(gmm_pause(context, NULL, NULL));
     blocker hold = BLOCKER;
-    hold.answer = cancelled;
+    hold.answer = cancelled && !pausing;
     gmm_ticket *ticket = start_held(pausing, &tag, &hold);
+    CHECK_EQUAL(ticket_info(ticket).state, GMM_TICKET_RUNNING);
+    CHECK_EQUAL(ticket_info(ticket).result, GMM_ERROR_NOT_READY);
+    RESULT(gmm_ticket_wait(ticket, 5, NULL), GMM_ERROR_NOT_READY);
     pthread_t threads[3];
     atomic_store(&meanwhile.frees_done, 0);
     for (uintptr_t i = 0; i < 3; ++i) {
@@ -41,8 +44,12 @@ VMM_CASE(other_threads_use_the_tag_meanwhile) {
     OK(gmm_tag_configure(context, tag, DESC(tag_desc, .contents = GMM_CONTENTS_DROP, .priority = 7)));
     sleep_ms(50);
     CHECK_EQUAL(atomic_load(&meanwhile.frees_done), 0);
+    if (cancelled && pausing) OK(gmm_ticket_cancel(ticket));  // and else by the answer of the progress function
     let_go(&hold);
-    ENDS_WITH(ticket, cancelled ? GMM_ERROR_CANCELLED : GMM_OK);
+    LEAVES_BYTES(gmm_ticket_wait(ticket, GMM_FOREVER, cancelled ? &bytes : NULL),
+                 cancelled ? GMM_ERROR_CANCELLED : GMM_OK);
+    if (cancelled) CHECK(message_has("as before"));
+    OK(gmm_ticket_destroy(ticket));
     for (int i = 0; i < 3; ++i) pthread_join(threads[i], NULL);
     for (int i = 0; i < 2; ++i) {
       if (blocks[freed[i]] != meanwhile.made)  // the new block may be at the address of a freed one

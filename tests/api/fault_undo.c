@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults of pause and resume: a limit at each extent of a resume, failures while a failure is undone, and damage to
-// kept contents.
+// Faults of pause and resume: failures while a failure is undone, and damage to kept contents.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -24,23 +23,6 @@ static void check_pieces(uint32_t seed) {
 }
 static void free_pieces(void) {
   for (unsigned i = 0; i < PIECES; ++i) FREE(pieces[i]);
-}
-
-VMM_CASE(a_resume_may_run_out_at_any_allocation) {
-  gmm_tag tag = make_tag("short", GMM_CONTENTS_HOST);
-  allocate_pieces(tag, 10);
-  MUST(gmm_pause(context, NULL, NULL));
-  const uint64_t kept = tag_info(tag).backup_host_bytes;
-  for (unsigned k = 0; k < PIECES; ++k) {
-    set_limit(GMM_SCOPE_TAG, tag, k * PIECE + MIB);
-    LEAVES_BYTES(gmm_resume(context, NULL, &bytes), GMM_ERROR_LIMIT_EXCEEDED);
-    for (unsigned i = 0; i < PIECES; ++i) CHECK_EQUAL(state_of(pieces[i]), GMM_STATE_PAUSED);
-    CHECK_EQUAL(tag_info(tag).backup_host_bytes, kept);
-    CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, tag, 0).reserved_bytes, 0);
-  }
-  set_limit(GMM_SCOPE_TAG, tag, GMM_NO_LIMIT);
-  OK(gmm_resume(context, NULL, NULL));
-  check_pieces(10);
 }
 
 // The driver fails, and fails again while that is undone: whatever the state is then, a resume makes it whole.

@@ -24,11 +24,8 @@ ExitCode run_pair(const Run &run);
 ExitCode run_mixed(const Run &run);
 ExitCode run_latency(const Run &run);
 ExitCode run_replay(const Run &run);
-ExitCode run_pause(const Run &run);  // has subjects of its own
-ExitCode run_ipc(const Run &run);    // has processes of its own
-
-// The exporter of run_ipc(), in a process of its own: backend, device and kind, as numbers.
-int run_second_process(char **words);
+ExitCode run_pause(const Run &run);        // has subjects of its own
+ExitCode run_ipc(const Options &options);  // has two processes, of which each opens the platform
 
 // Opens each subject for each of the kinds. A warning on stderr names a kind that a subject lacks. False when nothing
 // of gmm is left, though it was asked for.

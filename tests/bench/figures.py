@@ -4,8 +4,9 @@
 
 Usage: figures.py run  --backend host|cuda -o ROWS [--bench GMM_BENCH] [--peers DIR] [--traces DIR] [--quick]
                        [--only NAME,...] [--seconds N] [--patience F]
-       figures.py take ROWS      puts the figures of the rows into measured.jsonl, both READMEs and the pictures
-       figures.py check          exit code 1 when a README or a picture does not agree with measured.jsonl
+       figures.py take ROWS      puts the figures of the rows into measured.jsonl and both READMEs, and draws the
+                                 pictures whose commands are all among the rows
+       figures.py check          exit code 1 when a README does not agree with measured.jsonl
        figures.py commands --backend host|cuda        prints the commands of `run`, by name
 
 ROWS is a line about the run, then each row as gmm-bench printed it, with the name of its command. `run` needs only
@@ -35,6 +36,8 @@ SMALL, LARGE = "512,1K,4K,16K,64K,256K,1M", "2M,4M,16M,64M"
 ALLOC, HEAP = "gmm", "gmm-heap"  # gmm_alloc() and gmm_heap_alloc()
 EXPANDABLE = "pytorch-expandable"
 RESERVED = "gmm-heap-reserved"
+PICTURES = {"pair": {name + more for name in ("small", "large", "threads") for more in ("", "-expandable")},
+            "latency": {"latency"}}  # and the commands that they show
 LIMIT, LIMITS = 60, {"threads": 90, "replay": 90, "pause": 90}  # seconds, by how a command's name begins
 EXIT_GOOD, EXIT_FAILED = 0, 1
 
@@ -324,7 +327,7 @@ def run(arguments):
 
 
 # --- measured.jsonl ----------------------------------------------------------------------------------------------
-def points_of(rows):
+def lines_of(rows):
     """The lines of the pictures: kind vmm, or a peer's first kind."""
     def panels():
         for row in rows:
@@ -345,8 +348,7 @@ def points_of(rows):
         kinds.setdefault(row["kind"], {}).update(points)
     for (picture, panel, subject), kinds in found.items():
         points = kinds.get("vmm") or next(iter(kinds.values()))
-        yield {"picture": picture, "panel": panel, "subject": subject,
-               "points": [[x, float(f"{y:.4g}")] for x, y in sorted(points.items())]}
+        yield {"picture": picture, "panel": panel, "subject": subject, "points": sorted(points.items())}
 
 
 def take(arguments):
@@ -361,25 +363,24 @@ def take(arguments):
         if backend in figure.backends and set(figure.runs) & runs and (worst := figure.judge(rows)):
             new.append({"backend": backend, "figure": figure.words, "value": float(f"{worst[0]:.5g}"),
                         "where": where(rows, worst[1])})
-    if backend == "cuda":
-        new += [{"backend": backend, **line} for line in points_of(rows)]
 
     def key(line):
-        return tuple(line.get(name) for name in ("backend", "figure", "picture", "panel", "subject"))
+        return line["backend"], line.get("figure")
 
-    taken = {key(line) for line in new if "runs" not in line}
+    taken = {key(line) for line in new if "figure" in line}
     kept = []
     for line in read(MEASURED) if MEASURED.exists() else []:
         if "runs" in line and line["backend"] == backend:
             line["runs"] = [name for name in line["runs"] if name not in runs]
         if line.get("runs", True) and key(line) not in taken:
             kept.append(line)
-    order = {"runs": 0, "figure": 1, "picture": 2}
-    save(MEASURED, sorted(kept + new, key=lambda line: (line["backend"] == "cuda",
-                                                        next(at for name, at in order.items() if name in line),
-                                                        line.get("picture", ""), line.get("panel", ""))))
+    save(MEASURED, sorted(kept + new, key=lambda line: (line["backend"] == "cuda", "figure" in line)))
     for path, text in results():
         path.write_text(text, encoding="utf-8")
+    for picture, needed in PICTURES.items():
+        if backend == "cuda" and needed <= runs:
+            lines = [line for line in lines_of(rows) if line["picture"] == picture]
+            (HERE / f"{picture}-cuda.svg").write_text(plot.draw(picture, lines, about["device"]), encoding="utf-8")
     return EXIT_GOOD
 
 
@@ -447,16 +448,12 @@ def top_text(lines):
 
 
 def results():
-    """(path, text) of every file that is generated from measured.jsonl."""
+    """(path, text) of each README, whose tables are made of measured.jsonl."""
     lines = read(MEASURED)
     for path, text_of_lines in ((README, readme_text), (TOP_README, top_text)):
         before, rest = path.read_text(encoding="utf-8").split(BEGIN, 1)
         text = "\n".join(text_of_lines(lines)).rstrip()
         yield path, f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}"
-    device = next(line["device"] for line in lines if line["backend"] == "cuda" and "runs" in line)
-    for picture in plot.PICTURES:
-        own = [line for line in lines if line.get("picture") == picture]
-        yield HERE / f"{picture}-cuda.svg", plot.draw(picture, own, device)
 
 
 def check(_):

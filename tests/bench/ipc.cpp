@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // gmm-bench ipc: an import of another process's memory by gmm, beside the driver's or the system's own calls. The other
-// process is this program, started again. It answers over a Unix socket.
+// process is a child that is forked before any driver is opened. It answers over a Unix socket.
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,12 +20,15 @@ namespace {
 
 constexpr uint64_t kSize = uint64_t{2} << 20;
 constexpr uint32_t kIpcSamples = 200, kWarmRounds = 20;
-constexpr int kSocket = 3;  // of the second process
 
-// Requests, a byte each.
-constexpr char kNew = 'n';   // new memory, of gmm and by hand; answers gmm's handle
+// A request's `what`.
+constexpr char kNew = 'n';   // new memory of the kind, of gmm and by hand; answers gmm's handle
 constexpr char kRaw = 'r';   // the message for the memory made by hand
-constexpr char kFree = 'f';  // frees gmm's memory; answers this byte
+constexpr char kFree = 'f';  // frees gmm's memory; answers one byte
+struct Request {
+  char what;
+  uint32_t kind;
+};
 
 bool send_all(int fd, const void *bytes, size_t size) {
   return send(fd, bytes, size, MSG_NOSIGNAL) == static_cast<ssize_t>(size);
@@ -94,17 +97,13 @@ void let_sleep() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 // This process, which imports.
 class Importer {
  public:
-  Importer(const Run &run, gmm_context *context, uint32_t kind) : run_(run), context_(context), kind_(kind) {}
-  ~Importer() {
-    if (fd_ >= 0) close(fd_);
-    if (pid_ > 0) waitpid(pid_, nullptr, 0);
-  }
+  Importer(const Run &run, gmm_context *context, uint32_t kind, int fd)
+      : run_(run), context_(context), kind_(kind), fd_(fd) {}
 
   bool measure(std::vector<Row> *rows) {
     std::string error;
     const auto raw = ipc_raw(run_.platform.cuda(), kind_, run_.options.device, &error);
     if (raw == nullptr) return failed("raw", error);
-    if (!start()) return failed("second process", std::strerror(errno));
     gmm_ipc_import_desc desc = {};
     desc.struct_size = sizeof desc;
     desc.device = run_.options.device;
@@ -116,17 +115,17 @@ class Importer {
       gmm_ipc_handle handle;
       void *memory = nullptr;
       char done = 0;
-      if (!send_all(fd_, &kNew, 1) || !receive_all(fd_, &handle, sizeof handle) || !calls(&before)) return lost();
+      if (!ask(kNew) || !receive_all(fd_, &handle, sizeof handle) || !calls(&before)) return lost();
       let_sleep();
       const uint64_t begin = now();
       if (!gmm(gmm_ipc_import(context_, &handle, &desc, &memory), "import")) return false;
       const uint64_t end = now();
       if (!calls(&after) || !gmm(gmm_ipc_close(context_, memory), "close")) return false;
-      if (!send_all(fd_, &kFree, 1) || !receive_all(fd_, &done, 1)) return lost();
+      if (!ask(kFree) || !receive_all(fd_, &done, 1)) return lost();
       let_sleep();
       IpcRawMessage message;
       const uint64_t start = now();
-      if (!send_all(fd_, &kRaw, 1) || !receive_raw(fd_, &message)) return lost();
+      if (!ask(kRaw) || !receive_raw(fd_, &message)) return lost();
       const bool taken = raw->take(message);
       if (message.fd >= 0) close(message.fd);  // a part of the import, as in gmm: a process has few descriptors
       const uint64_t taken_at = now();
@@ -142,21 +141,9 @@ class Importer {
   }
 
  private:
-  bool start() {
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return false;
-    const std::string words[] = {std::to_string(run_.platform.backend), std::to_string(run_.options.device),
-                                 std::to_string(kind_)};
-    pid_ = fork();
-    if (pid_ == 0) {
-      if (pair[1] != kSocket) dup2(pair[1], kSocket);  // without the flag that closes it
-      execl("/proc/self/exe", "gmm-bench", "--ipc-second", words[0].c_str(), words[1].c_str(), words[2].c_str(),
-            nullptr);
-      _exit(127);
-    }
-    close(pair[1]);
-    fd_ = pair[0];
-    return pid_ > 0;
+  bool ask(char what) {
+    const Request request = {what, kind_};
+    return send_all(fd_, &request, sizeof request);
   }
   bool lost() { return failed("second process", "it has ended"); }
   bool calls(uint64_t *out) {
@@ -177,8 +164,7 @@ class Importer {
   const Run &run_;
   gmm_context *context_;
   const uint32_t kind_;
-  pid_t pid_ = -1;
-  int fd_ = -1;
+  const int fd_;
 };
 
 bool can_share(gmm_context *context, uint32_t kind, gmm_device device) {
@@ -191,63 +177,71 @@ bool can_share(gmm_context *context, uint32_t kind, gmm_device device) {
          info.ipc_routes != 0;
 }
 
-// The second process: answers requests.
-bool serve(gmm_context *context, bool cuda, gmm_device device, uint32_t kind) {
-  const gmm_alloc_desc desc = block_of(kind, device);
+// The second process: answers requests until the other end of the socket is closed.
+bool serve(gmm_context *context, bool cuda, gmm_device device, int fd) {
   void *block = nullptr;
   std::unique_ptr<IpcRaw> raw;
   std::string error;
-  for (char request; receive_all(kSocket, &request, 1);) {
+  for (Request request; receive_all(fd, &request, sizeof request);) {
+    const gmm_alloc_desc desc = block_of(request.kind, device);
     gmm_ipc_handle handle;
     IpcRawMessage message;
     bool sent = false;
-    if (request == kNew) {
-      raw = ipc_raw(cuda, kind, device, &error);
+    if (request.what == kNew) {
+      raw = ipc_raw(cuda, request.kind, device, &error);
       if (raw == nullptr || !raw->make(kSize)) return failed("raw", raw == nullptr ? error : raw->error);
       if (!gmm(gmm_alloc(context, kSize, &desc, &block), "allocation") ||
           !gmm(gmm_fill(context, block, 1, kSize, GMM_STREAM_DEFAULT), "fill") ||
           !gmm(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT), "fill") ||
           !gmm(gmm_ipc_export(context, block, &handle), "export"))
         return false;
-      sent = send_all(kSocket, &handle, sizeof handle);
-    } else if (request == kFree) {
+      sent = send_all(fd, &handle, sizeof handle);
+    } else if (request.what == kFree) {
       if (!gmm(gmm_free(context, block, GMM_STREAM_DEFAULT), "free")) return false;
-      sent = send_all(kSocket, &request, 1);
+      sent = send_all(fd, &request.what, 1);
     } else {
       if (!raw->give(&message)) return failed("raw", raw->error);
-      sent = send_raw(kSocket, message);
+      sent = send_raw(fd, message);
       if (message.fd >= 0) close(message.fd);
     }
     if (!sent) return false;
   }
-  return gmm(gmm_context_release(context), "release");
+  return true;
+}
+
+bool measure_kinds(const Run &run, gmm_context *context, int fd) {
+  std::vector<Row> rows;
+  bool good = true;
+  for (const uint32_t kind : kinds_or(run, {GMM_BENCH_DEVICE, GMM_BENCH_VMM, GMM_BENCH_HOST})) {
+    if (!can_share(context, kind, run.options.device))
+      std::fprintf(stderr, "gmm-bench: warning: left out: %s memory cannot be shared here\n", kind_name(kind));
+    else
+      good = Importer(run, context, kind, fd).measure(&rows) && good;
+  }
+  compare(&rows, [](const Row &a, const Row &b) { return a.kind == b.kind; });
+  print_rows(run, "", rows);
+  return good;
 }
 
 }  // namespace
 
-ExitCode run_ipc(const Run &run) {
+ExitCode run_ipc(const Options &options) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+    return failed("socketpair", std::strerror(errno)), kFailed;
+  const pid_t child = fork();
+  if (child < 0) return failed("fork", std::strerror(errno)), kFailed;
+  close(pair[child == 0 ? 0 : 1]);
+  const int fd = pair[child == 0 ? 1 : 0];
+  Platform platform;
+  const std::vector<const gmm_bench_subject *> subjects;
   gmm_context *context = nullptr;
-  if (!gmm(create_gmm_context(&context), "context")) return kFailed;
-  std::vector<Row> rows;
-  ExitCode code = kGood;
-  for (const uint32_t kind : kinds_or(run, {GMM_BENCH_DEVICE, GMM_BENCH_VMM, GMM_BENCH_HOST})) {
-    if (!can_share(context, kind, run.options.device))
-      std::fprintf(stderr, "gmm-bench: warning: left out: %s memory cannot be shared here\n", kind_name(kind));
-    else if (!Importer(run, context, kind).measure(&rows))
-      code = kFailed;
-  }
-  compare(&rows, [](const Row &a, const Row &b) { return a.kind == b.kind; });
-  print_rows(run, "", rows);
-  return gmm(gmm_context_release(context), "release") ? code : kFailed;
-}
-
-int run_second_process(char **words) {
-  const auto backend = static_cast<gmm_backend>(std::atoi(words[0]));
-  set_gmm_backend(backend, uint64_t{256} << 30);
-  gmm_context *context = nullptr;
-  const bool good = gmm(create_gmm_context(&context), "context") &&
-                    serve(context, backend == GMM_BACKEND_CUDA, static_cast<gmm_device>(std::atoi(words[1])),
-                          static_cast<uint32_t>(std::atoi(words[2])));
+  bool good = open_platform(options, &platform) && gmm(create_gmm_context(&context), "context") &&
+              (child == 0 ? serve(context, platform.cuda(), options.device, fd)
+                          : measure_kinds({options, platform, subjects}, context, fd));
+  good = (context == nullptr || gmm(gmm_context_release(context), "release")) && good;
+  close(fd);
+  if (child != 0) waitpid(child, nullptr, 0);
   return good ? kGood : kFailed;
 }
 

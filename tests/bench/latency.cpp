@@ -4,13 +4,9 @@
 //
 // The machine adds times of its own: interrupts, other processes, a hypervisor. So a run repeats both passes with a
 // fresh allocator and the same sequence, and an operation's time is its least of all repetitions: the allocator's work
-// at this operation stays, and the machine's delays go. `once` are the times of the first repetition, without
-// operations in which the system took the processor away (`switched`). The row `control`, whose operations are
-// arithmetic, shows the machine alone.
-#include <sys/resource.h>
-
+// at this operation stays, and the machine's delays go. The row `control`, whose operations are arithmetic, shows the
+// machine alone.
 #include <algorithm>
-#include <cstdio>
 
 #include "commands.h"
 #include "random_blocks.h"
@@ -23,75 +19,20 @@ constexpr double kParts[] = {0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999};
 constexpr const char *kPartNames[] = {"p50", "p90", "p99", "p999", "p9999", "p99999"};
 constexpr uint32_t kMostSlow = 1'000;  // ns; `within_us` is the part of the operations that take at most this
 
-uint64_t switches() {
-  rusage usage = {};
-  getrusage(RUSAGE_THREAD, &usage);
-  return static_cast<uint64_t>(usage.ru_nvcsw) + static_cast<uint64_t>(usage.ru_nivcsw);
-}
-
-constexpr uint32_t kSwitched = UINT32_MAX;  // no time
-
 struct Pass {
-  std::vector<uint32_t> least = {}, once = {};  // ns, by operation
-  uint64_t switched = 0, calls = 0;
+  std::vector<uint32_t> least = {};  // ns, by operation
+  uint64_t calls = 0;
 };
 
-// One operation. Asking for switches costs a call of the system, so only slow operations ask, and every 256th of all:
-// a switch between two operations would excuse the next slow one.
-class Clock {
- public:
-  explicit Clock(std::vector<uint32_t> *times) : times_(times), seen_(switches()) {}
-  template <typename Fn>
-  void time(Fn fn) {
-    const uint64_t begin = now();
-    fn();
-    uint64_t took = now() - begin;
-    if (took > kMostSlow || times_->size() % 256 == 0) {
-      const uint64_t before = seen_;
-      seen_ = switches();
-      if (took > kMostSlow && seen_ != before) took = kSwitched;
-    }
-    times_->push_back(static_cast<uint32_t>(std::min<uint64_t>(took, kSwitched)));
-  }
-
- private:
-  std::vector<uint32_t> *times_;
-  uint64_t seen_;
-};
-
-struct Blocks {
-  std::vector<void *> addresses;
-  std::vector<uint64_t> sizes;
-};
-
-bool run_pass(Workers *workers, const Instance &instance, const std::vector<gmm_bench_operation> &operations,
-              Blocks *blocks, Pass *pass) {
-  const uint64_t calls = instance.allocator().backend_calls();
+bool run_pass(Instance *instance, Player *player, const std::vector<gmm_bench_operation> &operations, Pass *pass) {
+  const uint64_t calls = instance->allocator().backend_calls();
   std::vector<uint32_t> times;
-  times.reserve(2 * operations.size());
-  bool good = true;
-  workers->run(
-      1,
-      [&](uint32_t) {
-        gmm_bench_thread &thread = instance.thread(0);
-        Clock clock(&times);
-        for (const gmm_bench_operation &operation : operations) {
-          void *&block = blocks->addresses[operation.block];
-          uint64_t &size = blocks->sizes[operation.block];
-          bool freed = true;
-          if (block != nullptr) clock.time([&] { freed = thread.deallocate(block, size, 0); });
-          size = operation.size;
-          clock.time([&] { block = thread.allocate(size, 0); });
-          if (!freed || block == nullptr) return false;
-        }
-        return true;
-      },
-      &good);
-  if (!good) return false;
+  times.reserve(operations.size());
+  double ignored = 0;
+  if (!player->play(operations, &ignored, nullptr, &times)) return false;
   if (pass->least.empty()) {
-    pass->calls = instance.allocator().backend_calls() - calls;
-    pass->least = pass->once = times;
-    pass->switched = static_cast<uint64_t>(std::count(times.begin(), times.end(), kSwitched));
+    pass->calls = instance->allocator().backend_calls() - calls;
+    pass->least = times;
   }
   for (size_t i = 0; i < times.size(); ++i) pass->least[i] = std::min(pass->least[i], times[i]);
   return true;
@@ -101,50 +42,29 @@ bool run_pass(Workers *workers, const Instance &instance, const std::vector<gmm_
 bool repeat(const Run &run, const gmm_bench_subject &subject, uint32_t kind, Workers *workers,
             const std::vector<gmm_bench_operation> *operations, Pass *passes, Instance *instance) {
   if (!instance->open(subject, kind, 0, workers, 1, run.options)) return false;
-  Blocks blocks = {std::vector<void *>(run.options.blocks), std::vector<uint64_t>(run.options.blocks)};
+  Player player(instance, workers, run.options.blocks);
   bool good = true;
-  for (uint32_t i = 0; i < kPasses && good; ++i)
-    good = run_pass(workers, *instance, operations[i], &blocks, &passes[i]);
-  workers->run(
-      1,
-      [&](uint32_t) {
-        for (uint32_t i = 0; i < run.options.blocks; ++i)
-          if (void *block = blocks.addresses[i]; block != nullptr)
-            instance->thread(0).deallocate(block, blocks.sizes[i], 0);
-        return true;
-      },
-      &good);
-  return good;
+  for (uint32_t i = 0; i < kPasses && good; ++i) good = run_pass(instance, &player, operations[i], &passes[i]);
+  return player.clear() && good;
 }
 
 // Of ascending times.
 uint32_t at(const std::vector<uint32_t> &times, double part) {
   return times[std::min(times.size() - 1, static_cast<size_t>(part * static_cast<double>(times.size())))];
 }
-double within(const std::vector<uint32_t> &times) {
-  return static_cast<double>(std::upper_bound(times.begin(), times.end(), kMostSlow) - times.begin()) /
-         static_cast<double>(times.size());
-}
 
-Row make_row(const Run &run, const gmm_bench_subject &subject, uint32_t kind, uint32_t index, Pass *pass, bool counts,
-             uint64_t peak) {
-  for (auto *times : {&pass->least, &pass->once}) {
-    std::erase(*times, kSwitched);
-    std::sort(times->begin(), times->end());
-  }
+Row make_row(const Run &run, const gmm_bench_subject &subject, uint32_t kind, uint32_t index, Pass *pass, bool counts) {
+  std::vector<uint32_t> &times = pass->least;
+  std::sort(times.begin(), times.end());
   Row row = row_of(run, subject.name, kind);
-  row.ns = std::max(1u, at(pass->least, 0.5));
+  row.ns = std::max(1u, at(times, 0.5));
   if (counts) row.handles = pass->calls;
   row.words.emplace_back("pass", index == 0 ? "first" : "second");
-  for (size_t i = 0; i < std::size(kParts); ++i) row.numbers.emplace_back(kPartNames[i], at(pass->least, kParts[i]));
-  row.numbers.emplace_back("max", pass->least.back());
-  row.numbers.emplace_back("within_us", within(pass->least));
-  row.numbers.emplace_back("once_p9999", at(pass->once, 0.9999));
-  row.numbers.emplace_back("once_max", pass->once.back());
-  row.numbers.emplace_back("once_within_us", within(pass->once));
-  row.numbers.emplace_back("operations", static_cast<double>(pass->least.size()));
-  row.numbers.emplace_back("switched", static_cast<double>(pass->switched));
-  row.numbers.emplace_back("peak_requested", static_cast<double>(peak));
+  for (size_t i = 0; i < std::size(kParts); ++i) row.numbers.emplace_back(kPartNames[i], at(times, kParts[i]));
+  row.numbers.emplace_back("max", times.back());
+  const auto within = std::upper_bound(times.begin(), times.end(), kMostSlow) - times.begin();
+  row.numbers.emplace_back("within_us", static_cast<double>(within) / static_cast<double>(times.size()));
+  row.numbers.emplace_back("operations", static_cast<double>(times.size()));
   return row;
 }
 
@@ -178,7 +98,7 @@ ExitCode run_latency(const Run &run) {
         if (!good && !give_up(instance)) return kFailed;
       }
       for (uint32_t i = 0; i < kPasses && good; ++i)
-        rows.push_back(make_row(run, *subject, kind, i, &measured[i], counts, sequence.peak()));
+        rows.push_back(make_row(run, *subject, kind, i, &measured[i], counts));
     }
   }
   print_rows(run, "", rows);

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // gmm-bench: gmm beside other allocators, in one process and one run.
 #include <cstdio>
-#include <cstring>
 #include <string>
 
 #include "commands.h"
 
 int main(int argc, char **argv) {
   using namespace gmm_bench;
-  if (argc == 5 && std::strcmp(argv[1], "--ipc-second") == 0) return run_second_process(argv + 2);
   Options options;
   if (const ExitCode code = parse(argc, argv, &options); code != kGood) return code == kHelp ? kGood : code;
+  if (options.command == "ipc") return run_ipc(options);
   Platform platform;
   if (!open_platform(options, &platform)) return kFailed;
   std::vector<const gmm_bench_subject *> subjects;
   if (options.command == "pause") return run_pause({options, platform, subjects});
-  if (options.command == "ipc") return run_ipc({options, platform, subjects});
   if (!find_subjects(options, platform, &subjects)) return kUsage;
   const Run run = {options, platform, subjects};
   if (options.command == "pair") return run_pair(run);

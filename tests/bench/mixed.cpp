@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks of many sizes, replaced at random one after the other: the time, and the memory held.
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 
 #include "commands.h"
 #include "random_blocks.h"
@@ -12,26 +10,22 @@ namespace {
 
 struct MixedCell {
   Instance *instance;
-  std::vector<double> samples = {}, steady = {};
+  Player player;
+  std::vector<double> samples = {};
   uint64_t peak = 0, calls = 0;
   bool gone = false;
 };
 
-// Runs the operations and reads the memory that is held after them.
-bool measure(Workers *workers, const std::vector<gmm_bench_operation> &operations, uint64_t live, bool timed,
-             MixedCell *cell) {
+// Runs the operations and reads the memory that is held after them. Timed are pairs of a free and an allocation.
+bool measure(const std::vector<gmm_bench_operation> &operations, bool timed, MixedCell *cell) {
   gmm_bench_allocator &allocator = cell->instance->allocator();
-  bool good = true;
   const uint64_t calls = allocator.backend_calls();
-  const uint64_t time = workers->run(
-      1, [&](uint32_t) { return cell->instance->thread(0).mixed(operations.data(), operations.size()); }, &good);
-  if (!good) return false;
-  const uint64_t now = allocator.reserved();
-  if (known(now)) cell->peak = std::max(cell->peak, now);
+  double time = 0;
+  if (!cell->player.play(operations, &time)) return false;
+  if (const uint64_t now = allocator.reserved(); known(now)) cell->peak = std::max(cell->peak, now);
   if (!timed) return true;
-  if (known(now)) cell->steady.push_back(static_cast<double>(now) / static_cast<double>(live));
   cell->calls += allocator.backend_calls() - calls;
-  cell->samples.push_back(static_cast<double>(time) / static_cast<double>(operations.size()));
+  cell->samples.push_back(time / static_cast<double>(operations.size() / 2));
   return true;
 }
 
@@ -40,15 +34,9 @@ Row make_row(const Run &run, const MixedCell &cell, uint64_t peak_requested) {
   row.ns = median(cell.samples);
   row.samples = cell.samples;
   const uint64_t own_peak = cell.instance->allocator().peak_reserved();
-  const uint64_t peak = known(own_peak) ? own_peak : cell.peak;
-  if (peak != 0) row.reserved_over_requested = static_cast<double>(peak) / static_cast<double>(peak_requested);
+  row.set_peak(known(own_peak) ? own_peak : cell.peak, known(own_peak), peak_requested);
   if (known(cell.instance->allocator().backend_calls())) row.handles = cell.calls;
-  row.words.emplace_back("peak_by", known(own_peak) ? "counter" : peak != 0 ? "sampling" : "nothing");
-  row.numbers.emplace_back("least_ns", *std::min_element(cell.samples.begin(), cell.samples.end()));
   row.numbers.emplace_back("blocks", run.options.blocks);
-  row.numbers.emplace_back("peak_requested", static_cast<double>(peak_requested));
-  row.numbers.emplace_back("peak_reserved", peak != 0 ? static_cast<double>(peak) : NAN);
-  if (!cell.steady.empty()) row.numbers.emplace_back("steady", median(cell.steady));
   return row;
 }
 
@@ -61,7 +49,7 @@ ExitCode run_mixed(const Run &run) {
   std::deque<Instance> instances;
   if (!open_instances(run, kinds, &workers, 1, &instances)) return kFailed;
   std::deque<MixedCell> cells;
-  for (Instance &instance : instances) cells.push_back({&instance, {}, {}});
+  for (Instance &instance : instances) cells.push_back({&instance, Player(&instance, &workers, options.blocks)});
 
   RandomBlocks sequence(options);
   const uint64_t count = options.iterations != 0 ? options.iterations : 1024;
@@ -70,7 +58,7 @@ ExitCode run_mixed(const Run &run) {
   for (uint32_t i = 0; i < 1 + warm + samples; ++i) {
     const auto operations = i == 0 ? sequence.fill() : sequence.next(count);
     for (MixedCell &cell : cells) {
-      if (cell.gone || measure(&workers, operations, sequence.live(), i > warm, &cell)) continue;
+      if (cell.gone || measure(operations, i > warm, &cell)) continue;
       cell.gone = true;
       if (!give_up(*cell.instance)) return kFailed;
     }
@@ -79,13 +67,8 @@ ExitCode run_mixed(const Run &run) {
   for (const MixedCell &cell : cells)
     if (!cell.gone) rows.push_back(make_row(run, cell, sequence.peak()));
   compare(&rows, [](const Row &, const Row &) { return true; });
-  for (MixedCell &cell : cells) {
-    bool good = true;
-    workers.run(
-        1, [&](uint32_t) { return cell.instance->thread(0).mixed_clear(); }, &good);
-    if (!good && !give_up(*cell.instance)) return kFailed;
-  }
-
+  for (MixedCell &cell : cells)
+    if (!cell.player.clear() && !give_up(*cell.instance)) return kFailed;
   print_rows(run, "", rows);
   return kGood;
 }

@@ -104,12 +104,6 @@ const std::vector<Flag> &flags() {
        }},
       {"--device", "N", "", "default: 0",
        [](const std::string &text, Options *o) { return one(text, 0, INT32_MAX, &o->device); }},
-      {"--host-memory", "GIB", "", "the memory of the host backend's device; default: 256",
-       [](const std::string &text, Options *o) {
-         if (!one(text, 1, 1u << 20, &o->host_memory)) return false;
-         o->host_memory <<= 30;
-         return true;
-       }},
       {"--kind", "device,vmm,host,managed", "pair mixed latency replay ipc",
        "default: pair all, ipc all but managed, replay vmm, else vmm and device",
        [](const std::string &text, Options *o) { return kinds(text, &o->kinds); }},

@@ -18,7 +18,6 @@ struct Options {
   std::vector<std::string> files;
   gmm_backend backend = GMM_BACKEND_AUTO;
   gmm_device device = 0;
-  uint64_t host_memory = uint64_t{256} << 30;
   std::vector<uint32_t> kinds;     // empty: the command's own
   std::vector<uint64_t> sizes;     // empty: the command's own
   std::vector<uint32_t> threads;   // empty: 1

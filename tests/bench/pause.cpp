@@ -46,7 +46,6 @@ class Pauser {
 
   const gmm_bench_pause_subject &subject() const { return subject_; }
   const Measured &measured(uint32_t operation) const { return measured_[operation]; }
-  const std::string &setting() const { return setting_; }
   bool touched() const { return touched_; }
   std::string error() const { return std::string(subject_.name) + ": " + error_; }
   bool gone = false;
@@ -92,7 +91,6 @@ class Pauser {
     const double time = static_cast<double>(now() - begin);
     if (!done) return error_ = std::string(kOperations[operation]) + ": " + state_->error(), false;
     const uint64_t after = state_->calls();
-    if (operation == 0 && setting_.empty()) setting_ = state_->setting();
     if (take == Take::kNothing) return true;
     Measured &out = measured_[operation];
     out.calls_known = known(calls) && known(after);
@@ -117,7 +115,7 @@ class Pauser {
   const std::chrono::milliseconds rest_;
   std::unique_ptr<gmm_bench_pausing> state_;
   Measured measured_[2];
-  std::string setting_, error_;
+  std::string error_;
   bool touched_ = false;
 };
 
@@ -178,8 +176,7 @@ std::vector<Row> make_rows(const Run &run, const gmm_bench_pause_options &option
       if (measured.calls_known) row.handles = measured.calls;
       row.words = {{"operation", kOperations[operation]},
                    {"contents", kContents[options.mode]},
-                   {"arena", kArena[options.mode]},
-                   {"setting", pauser.setting()}};
+                   {"arena", kArena[options.mode]}};
       row.numbers = {{"blocks", static_cast<double>(options.blocks)},
                      {"bytes", bytes},
                      {"first_ns", measured.first},

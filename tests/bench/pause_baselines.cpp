@@ -155,7 +155,6 @@ struct RawBest : Baseline {
   static constexpr uint32_t kModes = kDrop;
   static constexpr uint32_t kTrials = 4;
   Range range;
-  std::string chosen;
 
   bool open(const gmm_bench_pause_options &given) override {
     if (!Baseline::open(given)) return false;
@@ -176,7 +175,6 @@ struct RawBest : Baseline {
     }
     range = Range();
     range.early = best_early;
-    chosen = "handles of " + size_text(best_size) + (best_early ? ", released once mapped" : "");
     return range.open(raw, bytes, best_size);
   }
   // The median time of a pause and resume.
@@ -197,7 +195,6 @@ struct RawBest : Baseline {
   void *block(uint64_t index) override { return reinterpret_cast<void *>(range.base + index * options.size); }
   bool pause() override { return range.give(raw); }
   bool resume() override { return range.get(raw); }
-  std::string setting() override { return chosen; }
 };
 
 // The copies alone: the memory stays mapped.

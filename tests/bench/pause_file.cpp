@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -31,7 +32,6 @@ struct DirectWrite : gmm_bench_pausing {
   static constexpr bool kNeedsCuda = false;
 
   int file = -1;
-  bool direct = false;
   uint64_t bytes = 0;
   Setting chosen = {};
   std::vector<char *> buffers;
@@ -65,8 +65,10 @@ struct DirectWrite : gmm_bench_pausing {
     const int made = mkostemp(path.data(), O_CLOEXEC);
     if (made < 0) return failed(path.c_str());
     file = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_DIRECT);
-    direct = file >= 0;
-    if (!direct) file = dup(made);  // a file system without
+    if (file < 0) {  // a file system without O_DIRECT
+      std::fputs("gmm-bench: warning: direct_write: this file system lacks O_DIRECT\n", stderr);
+      file = dup(made);
+    }
     unlink(path.c_str());
     const int result = posix_fallocate(made, 0, static_cast<off_t>(bytes));
     ::close(made);
@@ -101,10 +103,6 @@ struct DirectWrite : gmm_bench_pausing {
 
   bool pause() override { return transfer(chosen, bytes, true); }
   bool resume() override { return transfer(chosen, bytes, false); }
-  std::string setting() override {
-    return size_text(chosen.block) + " blocks, " + std::to_string(chosen.flight) + " in flight" +
-           (direct ? "" : ", without O_DIRECT, which this file system lacks");
-  }
   std::string error() override { return failure; }
   bool failed(const char *what) { return failure = std::string(what) + ": " + std::strerror(errno), false; }
 };

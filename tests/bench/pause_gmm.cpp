@@ -84,22 +84,6 @@ struct GmmPause : gmm_bench_pausing {
     out.struct_size = sizeof out;
     return gmm_stats_query(context, nullptr, &out) == GMM_OK ? out.backend_calls : GMM_BENCH_UNKNOWN;
   }
-  std::string setting() override {
-    gmm_tag_info info = {};
-    info.struct_size = sizeof info;
-    if (!good(gmm_tag_query(context, tag, &info), "gmm_tag_query")) return failure;
-    std::string text;
-    const auto add = [&](const char *name, uint64_t part) {
-      if (part == 0) return;
-      char percent[16];
-      std::snprintf(percent, sizeof percent, " %.3g%%", 100.0 * static_cast<double>(part) / static_cast<double>(bytes));
-      text += (text.empty() ? "" : ", ") + std::string(name) + percent;
-    };
-    add("arena", info.backup_pinned_bytes);
-    add("pageable", info.backup_host_bytes - info.backup_pinned_bytes);
-    add("file", info.backup_file_bytes);
-    return text;
-  }
   std::string error() override { return failure; }
 };
 

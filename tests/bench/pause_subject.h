@@ -11,9 +11,6 @@
 
 #include "subject.h"
 
-// Grows with every change of this file; gmm-bench refuses a peer of another one.
-#define GMM_BENCH_PAUSE_ABI 2u
-
 // The fate of the contents, and the memory that keeps them.
 enum {
   GMM_BENCH_PAUSE_DROP = 0,      // nothing is kept
@@ -46,16 +43,13 @@ class gmm_bench_pausing {
   virtual bool resume() = 0;
   // Calls into the driver or system since open().
   virtual uint64_t calls() { return GMM_BENCH_UNKNOWN; }
-  // While paused: a choice that it made, or the place of the contents.
-  virtual std::string setting() { return ""; }
   virtual std::string error() = 0;
 };
 
 struct gmm_bench_pause_subject {
-  uint32_t abi;          // GMM_BENCH_PAUSE_ABI
-  uint32_t struct_size;  // sizeof(gmm_bench_pause_subject)
-  const char *name;      // as in the rows: "one_handle"
-  uint32_t modes;        // bits 1u << GMM_BENCH_PAUSE_DROP and so on
+  uint32_t abi;      // GMM_BENCH_ABI
+  const char *name;  // as in the rows: "one_handle"
+  uint32_t modes;    // bits 1u << GMM_BENCH_PAUSE_DROP and so on
   bool needs_cuda;
   std::unique_ptr<gmm_bench_pausing> (*make)();
 };
@@ -63,9 +57,8 @@ struct gmm_bench_pause_subject {
 // The subject of a class with kName, kModes and kNeedsCuda.
 template <typename Pausing>
 constexpr gmm_bench_pause_subject make_pause_subject() {
-  return {GMM_BENCH_PAUSE_ABI, sizeof(gmm_bench_pause_subject),
-          Pausing::kName,      Pausing::kModes,
-          Pausing::kNeedsCuda, []() -> std::unique_ptr<gmm_bench_pausing> { return std::make_unique<Pausing>(); }};
+  return {GMM_BENCH_ABI, Pausing::kName, Pausing::kModes, Pausing::kNeedsCuda,
+          []() -> std::unique_ptr<gmm_bench_pausing> { return std::make_unique<Pausing>(); }};
 }
 
 // The function that a peer's shared object exports. Its subjects stay as long as the object is loaded.

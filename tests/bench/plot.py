@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the lines of measured.jsonl as SVG, an element a line: the file stays small and its changes readable."""
+"""Draws rows of the benchmarks as SVG, an element a line: the file stays small and its changes readable."""
 
 import html
 import math
@@ -7,10 +7,9 @@ import math
 # Distinct by colour and by dashes, also without colour vision and in print.
 STYLES = {
     "gmm": ("#c1272d", ""), "gmm-heap": ("#c1272d", "6 3"), "gmm-heap-reserved": ("#7f0000", ""),
-    "gmm-heap-try": ("#7f0000", "2 2"), "mimalloc": ("#0072b2", ""), "umf": ("#8c564b", ""),
+    "mimalloc": ("#0072b2", ""), "umf": ("#8c564b", ""),
     "cudaMalloc": ("#4d4d4d", ""), "cudaMallocAsync": ("#009e73", ""), "pytorch": ("#e69f00", ""),
-    "pytorch-expandable": ("#e69f00", "6 3"), "rmm-pool": ("#7a5195", ""), "rmm-arena": ("#7a5195", "6 3"),
-    "rmm-async": ("#7a5195", "2 2"),
+    "pytorch-expandable": ("#e69f00", "6 3"), "rmm-pool": ("#7a5195", ""),
 }
 PERCENTILES = {"p50": "50%", "p90": "90%", "p99": "99%", "p999": "99.9%", "p9999": "99.99%", "p99999": "99.999%",
                "max": "worst"}

@@ -24,22 +24,26 @@ class RandomBlocks {
   // Every slot once.
   std::vector<gmm_bench_operation> fill() {
     std::vector<gmm_bench_operation> out;
-    for (uint32_t slot = 0; slot < options_.blocks; ++slot) out.push_back(replace(slot));
+    for (uint32_t slot = 0; slot < options_.blocks; ++slot) out.push_back(allocate(slot));
     return out;
   }
+  // Frees and allocates a block, so many times.
   std::vector<gmm_bench_operation> next(uint64_t count) {
     std::vector<gmm_bench_operation> out;
-    for (uint64_t i = 0; i < count; ++i) out.push_back(replace(static_cast<uint32_t>(uniform() * options_.blocks)));
+    for (uint64_t i = 0; i < count; ++i) {
+      const auto slot = static_cast<uint32_t>(uniform() * options_.blocks);
+      out.push_back({0, slot, 0});
+      out.push_back(allocate(slot));
+    }
     return out;
   }
-  uint64_t live() const { return live_; }
   uint64_t peak() const { return peak_; }
 
  private:
   // 0 to below 1; not std::uniform_real_distribution, whose numbers differ between libraries.
   double uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
 
-  gmm_bench_operation replace(uint32_t slot) {
+  gmm_bench_operation allocate(uint32_t slot) {
     const double part = uniform();
     const double low = static_cast<double>(kLeast), high = static_cast<double>(kMost);
     live_ -= sizes_[slot];

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recorded allocations of real programs: the time of an operation, and how much is held at the peak.
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <filesystem>
 
 #include "commands.h"
@@ -43,100 +40,43 @@ int load_one(void *traces, const char *path) {
   return 1;
 }
 
-// One subject and kind on one trace.
-class Player {
- public:
-  Player(const Run &run, const Loaded &trace, Workers *workers)
-      : run_(run), trace_(trace), workers_(workers), blocks_(trace.blocks), sizes_(trace.blocks) {}
-
-  bool open(const gmm_bench_subject &subject, uint32_t kind) {
-    return instance_.open(subject, kind, trace_.streams, workers_, 1, run_.options);
-  }
-
-  // All operations once; `peak` when it shall be looked for.
-  bool pass(uint64_t *peak, double *ns) {
-    const gmm_bench_replay shared = {blocks_.data(), sizes_.data(), peak};
-    bool good = true;
-    const auto job = [&](uint32_t) {
-      return instance_.thread(0).replay(trace_.operations.data(), trace_.operations.size(), shared);
-    };
-    const uint64_t time = workers_->run(1, job, &good);
-    *ns = static_cast<double>(time) / static_cast<double>(trace_.operations.size());
-    return good;
-  }
-
-  // Frees the blocks that the trace left.
-  bool clear() {
-    bool good = true;
-    workers_->run(
-        1,
-        [&](uint32_t) {
-          for (size_t i = 0; i < blocks_.size(); ++i) {
-            if (blocks_[i] == nullptr) continue;
-            if (!instance_.thread(0).deallocate(blocks_[i], sizes_[i], 0)) return false;
-            blocks_[i] = nullptr;
-          }
-          return true;
-        },
-        &good);
-    return good;
-  }
-
-  Instance &instance() { return instance_; }
-  uint64_t calls() { return instance_.allocator().backend_calls(); }
-
- private:
-  const Run &run_;
-  const Loaded &trace_;
-  Workers *workers_;
-  Instance instance_;
-  std::vector<void *> blocks_;
-  std::vector<uint64_t> sizes_;
-};
-
 // A pass on empty caches, then some on warm ones; for a subject that does not count its peak one more from the
 // beginning that looks.
 bool measure(const Run &run, const Loaded &trace, Workers *workers, const gmm_bench_subject &subject, uint32_t kind,
              std::vector<Row> *rows) {
-  Player player(run, trace, workers);
-  double first = 0;
-  std::vector<double> warm;
-  bool good = player.open(subject, kind) && player.pass(nullptr, &first);
-  if (!good) return give_up(player.instance());
-  uint64_t peak = player.instance().allocator().peak_reserved();
-  const uint64_t calls = player.calls();
-  const bool counted = known(peak);
-  for (uint32_t i = 0; i < (run.options.samples != 0 ? run.options.samples : 5) && good; ++i)
-    good = player.clear() && player.pass(nullptr, &warm.emplace_back());
-  const uint64_t calls_after = player.calls();
-  const uint64_t peak_after = player.instance().allocator().peak_reserved();
-  good = good && player.clear();
-  if (!good) return give_up(player.instance());
-
-  Row row = row_of(run, player.instance().name(), player.instance().kind());
-  player.instance().close();
-  if (!counted) {
-    Player looking(run, trace, workers);
-    double ignored = 0;
-    peak = 0;
-    if (!looking.open(subject, kind) || !looking.pass(&peak, &ignored) || !looking.clear())
-      return give_up(looking.instance());
+  const auto open = [&](Instance *instance) {
+    return instance->open(subject, kind, trace.streams, workers, 1, run.options);
+  };
+  const uint32_t samples = run.options.samples != 0 ? run.options.samples : 5;
+  const auto count = static_cast<double>(trace.operations.size());
+  std::vector<double> times;
+  uint64_t peak = 0, calls = 0;
+  {
+    Instance instance;
+    Player player(&instance, workers, trace.blocks);
+    if (!open(&instance)) return give_up(instance);
+    for (uint32_t i = 0; i < 1 + samples; ++i) {
+      if (!player.play(trace.operations, &times.emplace_back())) return give_up(instance);
+      if (i == 0) peak = instance.allocator().peak_reserved(), calls = instance.allocator().backend_calls();
+      if (!player.clear()) return give_up(instance);
+      times.back() /= count;
+    }
   }
+  const bool is_counted = known(peak);
+  if (!is_counted) {
+    Instance instance;
+    Player player(&instance, workers, trace.blocks);
+    double ignored = peak = 0;
+    if (!open(&instance) || !player.play(trace.operations, &ignored, &peak) || !player.clear())
+      return give_up(instance);
+  }
+  Row row = row_of(run, subject.name, kind);
   row.trace = trace.name;
-  row.ns = median(warm);
-  if (peak != 0) row.reserved_over_requested = static_cast<double>(peak) / static_cast<double>(trace.peak_requested);
+  row.numbers = {{"first_ns", times[0]}, {"operations", count}};
+  times.erase(times.begin());
+  row.ns = median(times);
+  row.set_peak(peak, is_counted, trace.peak_requested);
   if (known(calls)) row.handles = calls;
-  row.words.emplace_back("peak_by", counted ? "counter" : peak != 0 ? "sampling" : "nothing");
-  row.numbers = {{"first_ns", first},
-                 {"operations", static_cast<double>(trace.operations.size())},
-                 {"peak_requested", static_cast<double>(trace.peak_requested)},
-                 {"peak_reserved", peak != 0 ? static_cast<double>(peak) : NAN}};
-  if (known(calls))
-    row.numbers.emplace_back("handles_warm",
-                             static_cast<double>(calls_after - calls) / static_cast<double>(warm.size()));
-  if (counted)
-    row.numbers.emplace_back("warm_over_requested",
-                             static_cast<double>(peak_after) / static_cast<double>(trace.peak_requested));
   rows->push_back(row);
   return true;
 }

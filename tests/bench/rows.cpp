@@ -42,6 +42,12 @@ std::string optional(const std::optional<T> &value) {
 
 }  // namespace
 
+void Row::set_peak(uint64_t reserved, bool is_counted, uint64_t requested) {
+  if (reserved != 0) reserved_over_requested = static_cast<double>(reserved) / static_cast<double>(requested);
+  words.emplace_back("peak_by", is_counted ? "counter" : reserved != 0 ? "sampling" : "nothing");
+  numbers.emplace_back("peak_requested", static_cast<double>(requested));
+}
+
 void print_json(const Row &row) {
   std::string out = "{\"bench\": " + quoted(row.bench) + ", \"subject\": " + quoted(row.subject) +
                     ", \"backend\": " + quoted(row.backend) + ", \"device\": " + quoted(row.device) +

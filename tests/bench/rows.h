@@ -24,6 +24,9 @@ struct Row {
   std::vector<std::pair<std::string, double>> numbers;
   std::vector<std::pair<std::string, std::string>> words;
   std::vector<std::pair<std::string, double>> over;
+
+  // The highest number of bytes held, by a counter of the subject or as it was seen from time to time; 0: not known.
+  void set_peak(uint64_t reserved, bool is_counted, uint64_t requested);
 };
 
 void print_json(const Row &row);

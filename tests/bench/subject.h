@@ -11,8 +11,8 @@
 #include <memory>
 #include <string>
 
-// Grows with every change of this file; gmm-bench refuses a peer of another one.
-#define GMM_BENCH_ABI 4u
+// Grows with every change of this file and of pause_subject.h; gmm-bench refuses a peer of another one.
+#define GMM_BENCH_ABI 5u
 
 // Kinds of memory, with gmm_kind's numbers, and ordinary memory of the process.
 enum { GMM_BENCH_SYSTEM = 0, GMM_BENCH_DEVICE = 1, GMM_BENCH_VMM = 2, GMM_BENCH_HOST = 3, GMM_BENCH_MANAGED = 4 };
@@ -29,12 +29,11 @@ struct gmm_bench_options {
 // The size of an operation of a replay that says that the block is used on another stream too.
 #define GMM_BENCH_USE UINT64_MAX
 
-// One operation. In a replay: size 0 frees the block, GMM_BENCH_USE is a use, else allocates. In mixed(): frees the
-// block in the slot, then allocates.
+// One operation: size 0 frees the block, GMM_BENCH_USE is a use, any other size allocates.
 struct gmm_bench_operation {
   uint64_t size;
   uint32_t block;
-  uint32_t stream;  // replay only: index
+  uint32_t stream;  // index
 };
 
 struct gmm_bench_replay {
@@ -60,17 +59,11 @@ class gmm_bench_thread {
   virtual ~gmm_bench_thread() = default;
   // The measured loops.
   virtual bool pair(uint64_t size, uint64_t iterations) = 0;
-  virtual bool mixed(const gmm_bench_operation *operations, uint64_t count) = 0;
-  virtual bool mixed_clear() = 0;  // frees the blocks that mixed() left
   virtual bool produce(uint64_t size, uint64_t count, gmm_bench_ring *ring) = 0;
   // Frees on the stream with this index: the producer's, as PyTorch does.
   virtual bool consume(uint64_t size, uint64_t count, uint32_t stream, gmm_bench_ring *ring) = 0;
-  // Operations in order. Blocks that the trace does not free stay.
+  // Operations in order. Blocks that they do not free stay.
   virtual bool replay(const gmm_bench_operation *operations, uint64_t count, const gmm_bench_replay &shared) = 0;
-
-  // One at a time, for checks and for clearing up. NULL on failure.
-  virtual void *allocate(uint64_t size, uint32_t stream) = 0;
-  virtual bool deallocate(void *block, uint64_t size, uint32_t stream) = 0;
 };
 
 // An open allocator. Any thread may call it.
@@ -90,11 +83,10 @@ class gmm_bench_allocator {
 };
 
 struct gmm_bench_subject {
-  uint32_t abi;          // GMM_BENCH_ABI
-  uint32_t struct_size;  // sizeof(gmm_bench_subject)
-  const char *name;      // as in the rows: "mimalloc", "pytorch-expandable"
-  uint32_t kinds;        // bits 1u << GMM_BENCH_DEVICE and so on
-  bool needs_cuda;       // runs only with --backend cuda
+  uint32_t abi;      // GMM_BENCH_ABI
+  const char *name;  // as in the rows: "mimalloc", "pytorch-expandable"
+  uint32_t kinds;    // bits 1u << GMM_BENCH_DEVICE and so on
+  bool needs_cuda;   // runs only with --backend cuda
   std::unique_ptr<gmm_bench_allocator> (*make)();
 };
 

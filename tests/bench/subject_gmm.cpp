@@ -11,7 +11,7 @@ namespace gmm_bench {
 namespace {
 
 gmm_backend backend = GMM_BACKEND_AUTO;
-uint64_t host_memory = 0, reserve = 0;
+uint64_t reserve = 0;
 
 constexpr uint32_t kAllKinds =
     1u << GMM_BENCH_DEVICE | 1u << GMM_BENCH_VMM | 1u << GMM_BENCH_HOST | 1u << GMM_BENCH_MANAGED;
@@ -124,47 +124,24 @@ struct GmmReserved : GmmHeap {
   }
 };
 
-// As a thread that never waits: where a try form refuses, the plain one follows.
-struct GmmTry : GmmReserved {
-  static constexpr const char *kName = "gmm-heap-try";
-  bool open(const gmm_bench_options &options) {
-    if (!GmmReserved::open(options)) return false;
-    void *first = GmmHeap::allocate(1, &streams[0]);  // the thread's cache
-    return first != nullptr && GmmHeap::deallocate(first, 1, &streams[0]);
-  }
-  void *allocate(uint64_t size, Stream stream) {
-    void *block = nullptr;
-    if (gmm_heap_try_alloc(heap, size, 0, 0, stream->stream, &block) == GMM_OK) return block;
-    return GmmHeap::allocate(size, stream);
-  }
-  bool deallocate(void *block, uint64_t size, Stream stream) {
-    return gmm_try_free(context, block, stream->stream) == GMM_OK || GmmHeap::deallocate(block, size, stream);
-  }
-};
-
 constexpr gmm_bench_subject kGmm = make_subject<Gmm>();
 constexpr gmm_bench_subject kGmmHeap = make_subject<GmmHeap>();
 constexpr gmm_bench_subject kGmmReserved = make_subject<GmmReserved>();
-constexpr gmm_bench_subject kGmmTry = make_subject<GmmTry>();
 
 }  // namespace
 
 const gmm_bench_subject *gmm_subject() { return &kGmm; }
 const gmm_bench_subject *gmm_heap_subject() { return &kGmmHeap; }
 const gmm_bench_subject *gmm_reserved_subject() { return &kGmmReserved; }
-const gmm_bench_subject *gmm_try_subject() { return &kGmmTry; }
 void set_gmm_reserve(uint64_t bytes) { reserve = bytes; }
 
-void set_gmm_backend(gmm_backend chosen, uint64_t memory) {
-  backend = chosen;
-  host_memory = memory;
-}
+void set_gmm_backend(gmm_backend chosen) { backend = chosen; }
 
 gmm_result create_gmm_context(gmm_context **out) {
   gmm_context_desc desc = {};
   desc.struct_size = sizeof desc;
   desc.backend = backend;
-  desc.host_memory = host_memory;
+  desc.host_memory = uint64_t{256} << 30;
   return gmm_context_create(&desc, out);
 }
 

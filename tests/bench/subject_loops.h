@@ -25,7 +25,6 @@
 #include <cstdio>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "subject.h"
 
@@ -90,29 +89,6 @@ class Loops : public gmm_bench_allocator {
       return true;
     }
 
-    bool mixed(const gmm_bench_operation *operations, uint64_t count) override {
-      for (uint64_t i = 0; i < count; ++i) {
-        const gmm_bench_operation &operation = operations[i];
-        if (operation.block >= slots_.size()) slots_.resize(operation.block + 1);
-        Block &block = slots_[operation.block];
-        if (block.address != nullptr && !peer_.deallocate(block.address, block.size, stream_))
-          return loops_.failed("free");
-        block.address = peer_.allocate(operation.size, stream_);
-        block.size = operation.size;
-        if (block.address == nullptr) return loops_.failed("allocate");
-      }
-      return true;
-    }
-
-    bool mixed_clear() override {
-      bool good = true;
-      for (Block &block : slots_)
-        if (block.address != nullptr && !peer_.deallocate(block.address, block.size, stream_))
-          good = loops_.failed("free");
-      slots_.clear();
-      return good;
-    }
-
     bool produce(uint64_t size, uint64_t count, gmm_bench_ring *ring) override {
       const Stream stream = stream_;
       uint64_t produced = __atomic_load_n(&ring->produced, __ATOMIC_RELAXED);
@@ -169,21 +145,7 @@ class Loops : public gmm_bench_allocator {
       return true;
     }
 
-    void *allocate(uint64_t size, uint32_t stream) override {
-      void *block = peer_.allocate(size, peer_.stream(stream));
-      if (block == nullptr) loops_.failed("allocate");
-      return block;
-    }
-    bool deallocate(void *block, uint64_t size, uint32_t stream) override {
-      return peer_.deallocate(block, size, peer_.stream(stream)) || loops_.failed("free");
-    }
-
    private:
-    struct Block {
-      void *address = nullptr;
-      uint64_t size = 0;
-    };
-
     // Until the other side is there or gave up.
     template <typename Ready>
     static bool wait(gmm_bench_ring *ring, Ready ready) {
@@ -213,7 +175,6 @@ class Loops : public gmm_bench_allocator {
     Loops &loops_;
     Peer &peer_;
     const Stream stream_;
-    std::vector<Block> slots_;  // of mixed()
   };
 
   Peer peer_;
@@ -223,9 +184,8 @@ class Loops : public gmm_bench_allocator {
 
 template <typename Peer>
 constexpr gmm_bench_subject make_subject() {
-  return {GMM_BENCH_ABI,    sizeof(gmm_bench_subject),
-          Peer::kName,      Peer::kKinds,
-          Peer::kNeedsCuda, []() -> std::unique_ptr<gmm_bench_allocator> { return std::make_unique<Loops<Peer>>(); }};
+  return {GMM_BENCH_ABI, Peer::kName, Peer::kKinds, Peer::kNeedsCuda,
+          []() -> std::unique_ptr<gmm_bench_allocator> { return std::make_unique<Loops<Peer>>(); }};
 }
 
 }  // namespace gmm_bench

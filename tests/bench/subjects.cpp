@@ -13,23 +13,6 @@
 namespace gmm_bench {
 namespace {
 
-struct Expected {
-  const char *name;
-  bool cuda;
-  const char *advice;
-};
-// A run without one of these is not the whole comparison, and says so.
-constexpr Expected kExpected[] = {
-    {"mimalloc", false, nullptr},
-    {"umf", false, nullptr},
-    {"cudaMalloc", true, "gmm_bench_cuda.so"},
-    {"cudaMallocAsync", true, "gmm_bench_cuda.so"},
-    {"pytorch", true, "gmm_bench_pytorch.so"},
-    {"pytorch-expandable", true, "gmm_bench_pytorch.so"},
-    {"rmm-pool", true, "gmm_bench_rmm.so"},
-    {"rmm-arena", true, "gmm_bench_rmm.so"},
-};
-
 void warn(const std::string &text) { std::fprintf(stderr, "gmm-bench: warning: %s\n", text.c_str()); }
 
 std::filesystem::path program_folder() {
@@ -41,17 +24,15 @@ std::filesystem::path program_folder() {
 
 // Adds the subjects that the file exports by `symbol`. Returns whether it has that symbol.
 template <typename Subject>
-bool add_subjects(void *object, const char *symbol, uint32_t abi, const std::string &path,
-                  std::vector<const Subject *> *out) {
+bool add_subjects(void *object, const char *symbol, const std::string &path, std::vector<const Subject *> *out) {
   using Function = const Subject *const *(*)(uint32_t *);
   const auto subjects = reinterpret_cast<Function>(dlsym(object, symbol));
   if (subjects == nullptr) return false;
   uint32_t count = 0;
   const Subject *const *all = subjects(&count);
   for (uint32_t i = 0; i < count; ++i) {
-    if (all[i]->abi != abi || all[i]->struct_size != sizeof(Subject))
-      warn("a peer in " + path + " is of ABI " + std::to_string(all[i]->abi) + ", this is " + std::to_string(abi) +
-           ": build it anew");
+    if (all[i]->abi != GMM_BENCH_ABI)
+      warn("a peer in " + path + " is of ABI " + std::to_string(all[i]->abi) + ", not this one: build it anew");
     else
       out->push_back(all[i]);
   }
@@ -64,10 +45,10 @@ void load(const std::filesystem::path &path, std::vector<const gmm_bench_subject
   // The object stays open: allocators leave threads and exit handlers behind.
   void *object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (object == nullptr) return warn("the peer " + path.string() + " cannot be opened: " + dlerror());
-  if (out != nullptr && !add_subjects(object, GMM_BENCH_SUBJECTS, GMM_BENCH_ABI, path.string(), out) &&
+  if (out != nullptr && !add_subjects(object, GMM_BENCH_SUBJECTS, path.string(), out) &&
       dlsym(object, GMM_BENCH_PAUSE_SUBJECTS) == nullptr)
     warn(path.string() + " has no " GMM_BENCH_SUBJECTS "()");
-  if (pausing != nullptr) add_subjects(object, GMM_BENCH_PAUSE_SUBJECTS, GMM_BENCH_PAUSE_ABI, path.string(), pausing);
+  if (pausing != nullptr) add_subjects(object, GMM_BENCH_PAUSE_SUBJECTS, path.string(), pausing);
 }
 
 // Leaves the subjects that --subject names. False after saying that it names one that does not exist.
@@ -106,7 +87,7 @@ std::vector<std::filesystem::path> peer_files(const Options &options) {
 bool Platform::fake() const { return cuda() && device_name.find("Fake CUDA") != std::string::npos; }
 
 bool open_platform(const Options &options, Platform *out) {
-  set_gmm_backend(options.backend, options.host_memory);
+  set_gmm_backend(options.backend);
   gmm_context *context = nullptr;
   gmm_context_info info = {};
   info.struct_size = sizeof info;
@@ -120,7 +101,7 @@ bool open_platform(const Options &options, Platform *out) {
     std::fprintf(stderr, "gmm-bench: release: %s\n", gmm_last_error_message());
   if (result < 0) return false;
   *out = {info.backend, info.backend_name, device.name, info.driver_version};
-  set_gmm_backend(info.backend, options.host_memory);
+  set_gmm_backend(info.backend);
   return true;
 }
 
@@ -137,19 +118,11 @@ bool find_subjects(const Options &options, const Platform &platform, std::vector
                                                 umf_subject(platform.cuda())};
   if (options.command == "mixed" || options.command == "replay") all.push_back(umf_trim_subject(platform.cuda()));
   if (options.command == "latency") {
-    all.insert(all.begin() + 2, {gmm_reserved_subject(), gmm_try_subject()});
+    all.insert(all.begin() + 2, gmm_reserved_subject());
     all.push_back(control_subject());
   }
   for (const auto &path : peer_files(options)) load(path, &all, nullptr);
   std::erase_if(all, [&](const gmm_bench_subject *subject) { return subject->needs_cuda && !platform.cuda(); });
-  for (const Expected &expected : kExpected) {
-    if (expected.cuda && !platform.cuda()) continue;
-    const bool there =
-        std::any_of(all.begin(), all.end(), [&](auto *subject) { return std::string(subject->name) == expected.name; });
-    if (!there)
-      warn(std::string("the peer ") + expected.name + " is missing: no " + expected.advice + " in " +
-           (options.peers.empty() ? program_folder().string() : options.peers));
-  }
   if (!select(options, &all)) return false;
   // A subject that cannot be opened at all gets one warning, not one a kind.
   std::erase_if(all, [&](auto *subject) {
@@ -171,10 +144,6 @@ bool find_pause_subjects(const Options &options, const Platform &platform,
   out->insert(out->begin(), gmm_pause_subject());
   out->push_back(direct_write_subject());
   for (const auto &path : peer_files(options)) load(path, nullptr, out);
-  if (platform.cuda() && std::none_of(out->begin(), out->end(),
-                                      [](auto *subject) { return std::string(subject->name) == "torch_memory_saver"; }))
-    warn("the peer torch_memory_saver is missing: no gmm_bench_tms.so in " +
-         (options.peers.empty() ? program_folder().string() : options.peers));
   std::erase_if(*out, [&](auto *subject) { return subject->needs_cuda && !platform.cuda(); });
   return select(options, out);
 }
@@ -205,6 +174,32 @@ void Instance::close() {
 }
 
 std::string Instance::error() const { return name() + " (" + kind_name(kind_) + "): " + allocator_->error(); }
+
+bool Player::play(const std::vector<gmm_bench_operation> &operations, double *ns, uint64_t *peak,
+                  std::vector<uint32_t> *times) {
+  const gmm_bench_replay shared = {blocks_.data(), sizes_.data(), peak};
+  gmm_bench_thread &thread = instance_->thread(0);
+  const auto job = [&](uint32_t) {
+    if (times == nullptr) return thread.replay(operations.data(), operations.size(), shared);
+    for (const gmm_bench_operation &operation : operations) {
+      const uint64_t begin = now();
+      if (!thread.replay(&operation, 1, shared)) return false;
+      times->push_back(static_cast<uint32_t>(std::min<uint64_t>(now() - begin, UINT32_MAX)));
+    }
+    return true;
+  };
+  bool good = true;
+  *ns = static_cast<double>(workers_->run(1, job, &good));
+  return good;
+}
+
+bool Player::clear() {
+  std::vector<gmm_bench_operation> frees;
+  for (uint32_t i = 0; i < blocks_.size(); ++i)
+    if (blocks_[i] != nullptr) frees.push_back({0, i, 0});
+  double ignored = 0;
+  return play(frees, &ignored);
+}
 
 std::vector<uint32_t> kinds_of(const gmm_bench_subject &subject, const std::vector<uint32_t> &wanted) {
   if (subject.kinds == 1u << GMM_BENCH_SYSTEM) return {GMM_BENCH_SYSTEM};

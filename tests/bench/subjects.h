@@ -25,12 +25,11 @@ struct Platform {
 // gmm by gmm_alloc() and by gmm_heap_alloc(). The backend is the one of set_gmm_backend().
 const gmm_bench_subject *gmm_subject();
 const gmm_bench_subject *gmm_heap_subject();
-// gmm_heap_alloc() after a gmm_heap_reserve() of set_gmm_reserve(), and by the try forms. For `latency` alone.
+// gmm_heap_alloc() after a gmm_heap_reserve() of set_gmm_reserve(). For `latency` alone.
 const gmm_bench_subject *gmm_reserved_subject();
-const gmm_bench_subject *gmm_try_subject();
 void set_gmm_reserve(uint64_t bytes);
 // The context of each of gmm's subjects; descriptors of them.
-void set_gmm_backend(gmm_backend backend, uint64_t host_memory);
+void set_gmm_backend(gmm_backend backend);
 gmm_result create_gmm_context(gmm_context **out);
 
 const gmm_bench_subject *control_subject();
@@ -41,8 +40,7 @@ const gmm_bench_subject *umf_subject(bool cuda);
 const gmm_bench_subject *umf_trim_subject(bool cuda);
 
 inline bool is_gmm(const gmm_bench_subject &subject) {
-  return &subject == gmm_subject() || &subject == gmm_heap_subject() || &subject == gmm_reserved_subject() ||
-         &subject == gmm_try_subject();
+  return &subject == gmm_subject() || &subject == gmm_heap_subject() || &subject == gmm_reserved_subject();
 }
 
 // Describes the backend. False after an error on stderr.
@@ -50,7 +48,7 @@ bool open_platform(const Options &options, Platform *out);
 // One line, and a second one where no GPU takes part.
 std::string describe(const Platform &platform);
 
-// All subjects for the backend, peers of --peers too; warns on stderr of each peer that is expected and not there.
+// All subjects for the backend, peers of --peers too; warns on stderr of each one that cannot be opened.
 // False after saying that --subject names one that does not exist.
 bool find_subjects(const Options &options, const Platform &platform, std::vector<const gmm_bench_subject *> *out);
 
@@ -93,6 +91,26 @@ class Instance {
   std::unique_ptr<gmm_bench_allocator> allocator_;
   std::vector<std::unique_ptr<gmm_bench_thread>> threads_;
   uint32_t kind_ = 0;
+};
+
+// The blocks of an instance's one thread, which operations name by number.
+class Player {
+ public:
+  Player(Instance *instance, Workers *workers, uint32_t blocks)
+      : instance_(instance), workers_(workers), blocks_(blocks), sizes_(blocks) {}
+
+  // Runs operations in order. *ns: their time in all. `peak`: NULL, or the place of the highest reserved() after an
+  // allocation. `times`: NULL, or gets the time of each operation in ns, which is then measured by itself.
+  bool play(const std::vector<gmm_bench_operation> &operations, double *ns, uint64_t *peak = nullptr,
+            std::vector<uint32_t> *times = nullptr);
+  // Frees the blocks that are left.
+  bool clear();
+
+ private:
+  Instance *instance_;
+  Workers *workers_;
+  std::vector<void *> blocks_;
+  std::vector<uint64_t> sizes_;
 };
 
 // The kinds of `wanted` that a subject has; system memory always.

@@ -30,7 +30,7 @@ void stay_on(std::thread &thread, int processor) {
 
 }  // namespace
 
-Workers::Workers(uint32_t count) : times_(count) {
+Workers::Workers(uint32_t count) : times_(count), meeting_(count + 1) {
   const std::vector<int> places = processors(count);
   for (uint32_t i = 0; i < count; ++i) {
     threads_.emplace_back([this, i] { loop(i); });
@@ -39,46 +39,32 @@ Workers::Workers(uint32_t count) : times_(count) {
 }
 
 Workers::~Workers() {
-  {
-    std::lock_guard guard(mutex_);
-    ending_ = true;
-  }
-  wake_.notify_all();
+  job_ = nullptr;
+  meeting_.arrive_and_wait();
   for (std::thread &thread : threads_) thread.join();
 }
 
 void Workers::loop(uint32_t index) {
-  uint64_t seen = 0;
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    wake_.wait(lock, [&] { return ending_ || round_ != seen; });
-    if (ending_) return;
-    seen = round_;
+  for (;; meeting_.arrive_and_wait()) {
+    meeting_.arrive_and_wait();
+    if (job_ == nullptr) return;
     if (index >= active_) continue;
-    const uint32_t active = active_;
-    const auto &job = *job_;
-    lock.unlock();
-
+    // All are awake before one begins.
     arrived_.fetch_add(1);
-    for (uint32_t spins = 0; arrived_.load() < active; ++spins)
+    for (uint32_t spins = 0; arrived_.load() < active_; ++spins)
       if (spins > 1000) sched_yield();
     times_[index].begin = now();
-    times_[index].good = job(index);
+    times_[index].good = (*job_)(index);
     times_[index].end = now();
-
-    lock.lock();
-    if (--left_ == 0) done_.notify_one();
   }
 }
 
 uint64_t Workers::run(uint32_t count, const std::function<bool(uint32_t)> &job, bool *good) {
-  std::unique_lock lock(mutex_);
   job_ = &job;
-  active_ = left_ = count;
+  active_ = count;
   arrived_.store(0);
-  ++round_;
-  wake_.notify_all();
-  done_.wait(lock, [&] { return left_ == 0; });
+  meeting_.arrive_and_wait();  // the round begins
+  meeting_.arrive_and_wait();  // it has ended
   uint64_t begin = UINT64_MAX, end = 0;
   for (uint32_t i = 0; i < count; ++i) {
     begin = std::min(begin, times_[i].begin);

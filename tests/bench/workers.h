@@ -6,11 +6,10 @@
 #define GMM_BENCH_WORKERS_H
 
 #include <atomic>
+#include <barrier>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -47,12 +46,9 @@ class Workers {
   };
   std::vector<std::thread> threads_;
   std::vector<Times> times_;
-  std::mutex mutex_;
-  std::condition_variable wake_, done_;
-  const std::function<bool(uint32_t)> *job_ = nullptr;
-  uint64_t round_ = 0;
-  uint32_t active_ = 0, left_ = 0;
-  bool ending_ = false;
+  std::barrier<> meeting_;                              // of the caller and all threads, twice a round
+  const std::function<bool(uint32_t)> *job_ = nullptr;  // NULL: the threads end
+  uint32_t active_ = 0;
   std::atomic<uint32_t> arrived_{0};
 };
 

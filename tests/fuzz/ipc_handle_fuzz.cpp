@@ -13,7 +13,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size == 0) return 0;
   gmm_ipc_handle bytes = {}, again;
   std::memcpy(bytes.bytes, data + 1, size - 1 < sizeof bytes.bytes ? size - 1 : sizeof bytes.bytes);
-  if ((data[0] & 1) != 0) store_little(bytes.bytes + 252, crc32c(bytes.bytes, 252));
+  if ((data[0] & 1) != 0) {
+    const uint32_t sum = crc32c(bytes.bytes, 252);
+    std::memcpy(bytes.bytes + 252, &sum, sizeof sum);
+  }
   IpcHandle handle;
   const Status status = ipc_handle_decode(bytes, &handle);
   if (!status.ok()) {

@@ -1,11 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Fills .gpu/ with what a machine with a GPU and without network may lack. For tests/gpu/run.sh: SWIG as a wheel of
-# PyPI, and GoogleTest's source from the distribution's package (Debian: googletest or libgtest-dev). For
-# tests/gpu/bench.sh: the wheels of RMM's library, its logger and torch_memory_saver, the library of UMF, and this
-# machine's mimalloc, zlib and xxhash. The benchmark says which peers it misses, so of those only the wheels
-# are insisted on. For tests/gpu/engines.sh: the headers and loaders of Vulkan, EGL and OpenGL, and a compiler of
-# shaders.
+# PyPI. For tests/gpu/bench.sh: the wheels of RMM's library, its logger and torch_memory_saver, the library of UMF, and
+# this machine's mimalloc, zlib and xxhash. The benchmark says which peers it misses, so of those only the wheels are
+# insisted on. For tests/gpu/engines.sh: the headers and loaders of Vulkan, EGL and OpenGL, and a compiler of shaders.
 #
 # Also for tests/gpu/run.sh: RMM's package of the same version. RMM_SUITE is the folder rmm/tests of its source.
 # torch_memory_saver's own tests are in its repository only: TMS_SOURCE names a checkout or a git directory of it;
@@ -108,17 +106,6 @@ if ! headers .gpu/opengl/include '/(EGL|GL|KHR)/' EGL/egl.h EGL/eglext.h GL/glco
   warn 'no OpenGL here (Debian: libegl-dev libgl-dev); tests/gpu/engines.sh will skip it'
 fi
 
-if [ ! -f .gpu/googletest/src/gtest-all.cc ]; then
-  for source in /usr/src/googletest/googletest/src /usr/src/gtest/src; do
-    [ ! -f "$source/gtest-all.cc" ] || break
-  done
-  [ -f "$source/gtest-all.cc" ] || fail 'no source of GoogleTest under /usr/src; install the package libgtest-dev.'
-  headers=$source/../include
-  [ -d "$headers/gtest" ] || headers=/usr/include
-  mkdir -p .gpu/googletest/include
-  cp -r "$source" .gpu/googletest/
-  cp -rL "$headers/gtest" .gpu/googletest/include/
-fi
 du -sh .gpu | cut -f 1
 # As much as is usually carried.
 [ "$(du -sm .gpu | cut -f 1)" -lt 60 ] || warn '.gpu has grown past 60 MiB'

@@ -8,8 +8,8 @@
 #   AT_ONCE=N        how many programs run side by side; default: half of the cores, at most 8
 #
 # The script needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and NumPy, Meson and ninja. A
-# library that is missing is skipped. The script needs no network: tests/gpu/pack.sh fills .gpu/ with SWIG, GoogleTest,
-# RMM and the tests of RMM and torch_memory_saver.
+# library that is missing is skipped. The script needs no network: tests/gpu/pack.sh fills .gpu/ with SWIG, RMM and the
+# tests of RMM and torch_memory_saver.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
@@ -26,23 +26,11 @@ command -v swig >/dev/null || wheels+=(.gpu/wheels/swig-*.whl)
 "$python" -c 'import rmm' 2>/dev/null ||
   wheels+=(.gpu/wheels/rmm_cu13-*.whl .gpu/wheels/librmm_cu13-*.whl .gpu/wheels/rapids_logger-*.whl)
 take_wheels "${wheels[@]}"
-if [ -d .gpu/googletest ] && ! echo '#include <gtest/gtest.h>' | c++ -std=c++20 -xc++ -E - >/dev/null 2>&1; then
-  mkdir -p "$work/gtest"
-  build_step 'GoogleTest from its source' 120 bash -ec '
-    for name in gtest-all gtest_main; do
-      c++ -std=c++20 -O1 -I.gpu/googletest/include -I.gpu/googletest -c .gpu/googletest/src/$name.cc -o "$0/$name.o" &
-    done
-    wait
-    ar rcs "$0/libgtest.a" "$0/gtest-all.o"
-    ar rcs "$0/libgtest_main.a" "$0/gtest_main.o"' "$work/gtest"
-  # Meson finds it as the compiler does.
-  export CPLUS_INCLUDE_PATH=$root/.gpu/googletest/include LIBRARY_PATH=$work/gtest
-fi
 take_headers
 take_zlib
 
 # --- the build --------------------------------------------------------------------------------------------------
-options=(-Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
+options=(-Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dgtest=disabled -Dwerror=false)
 [ -z "$fake" ] || options+=(-Doptimization=0)
 [ -f "$build/build.ninja" ] || build_step 'configure' 60 meson setup "$build" "${options[@]}" || finish
 # Only what runs below.

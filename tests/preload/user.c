@@ -82,24 +82,20 @@ static const struct {
 };
 
 // The functions of the preload library, where it is there: a program is not linked with it.
-#define LIBRARY(F)                                                                  \
-  F(bool, active, gmm_preload_active, (void))                                       \
-  F(void *, context, gmm_preload_context, (void))                                   \
-  F(int, trim, gmm_trim, (void *, const void *, uint64_t *))                        \
-  F(const char *, last_error, tms_last_error, (void))                               \
-  F(int, pause, tms_pause, (const char *))                                          \
-  F(int, resume, tms_resume, (const char *))                                        \
-  F(void, set_interesting, tms_set_interesting_region, (bool))                      \
-  F(bool, is_interesting, tms_get_interesting_region, (void))                       \
-  F(void, set_tag, tms_set_current_tag, (const char *))                             \
-  F(const char *, tag, tms_get_current_tag, (void))                                 \
-  F(void, set_backup, tms_set_enable_cpu_backup, (bool))                            \
-  F(bool, has_backup, tms_get_enable_cpu_backup, (void))                            \
-  F(void, set_disk, tms_set_enable_disk_backup, (bool))                             \
-  F(void, set_directory, tms_set_disk_backup_dir, (const char *))                   \
-  F(const uint8_t *, kept, tms_get_cpu_backup_pointer, (const uint8_t *, uint64_t)) \
-  F(void, set_margin, set_memory_margin_bytes, (uint64_t))                          \
-  F(void *, tms_malloc, tms_torch_malloc, (ssize_t, int, stream_handle))            \
+#define LIBRARY(F)                                                       \
+  F(bool, active, gmm_preload_active, (void))                            \
+  F(const char *, last_error, tms_last_error, (void))                    \
+  F(int, pause, tms_pause, (const char *))                               \
+  F(int, resume, tms_resume, (const char *))                             \
+  F(void, set_interesting, tms_set_interesting_region, (bool))           \
+  F(bool, is_interesting, tms_get_interesting_region, (void))            \
+  F(void, set_tag, tms_set_current_tag, (const char *))                  \
+  F(const char *, tag, tms_get_current_tag, (void))                      \
+  F(void, set_backup, tms_set_enable_cpu_backup, (bool))                 \
+  F(bool, has_backup, tms_get_enable_cpu_backup, (void))                 \
+  F(void, set_directory, tms_set_disk_backup_dir, (const char *))        \
+  F(void, set_margin, set_memory_margin_bytes, (uint64_t))               \
+  F(void *, tms_malloc, tms_torch_malloc, (ssize_t, int, stream_handle)) \
   F(void, tms_free, tms_torch_free, (void *, ssize_t, int, stream_handle))
 static struct {
 #define FIELD(type, field, symbol, arguments) type(*field) arguments;
@@ -513,6 +509,7 @@ static void pause_of_everything(void) {
 }
 
 // --- Regions as torch_memory_saver has them: only memory that is allocated in one is gmm's, paused by its tag --------
+// tests/bindings/python/test_memory_saver.py has the rest of them.
 // The calls of torch_memory_saver's Python side at the entry and at the end of a region.
 typedef struct region {
   char tag[512];
@@ -545,54 +542,6 @@ static void pause_gives(const char *tag, size_t size) {
   CHECK_MESSAGE(after + size <= before, "%zu bytes were used, now %zu: not %zu less", before, after, size);
 }
 
-static void outside_of_regions(void) {
-  void *memory = allocate(MIB, 1);
-  IS(cudaFree(memory), 0);
-  CHECK(!library.active());
-  IS(library.pause(NULL), 0);
-  IS(library.resume("weights"), 0);
-  CHECK(!library.active());
-  CHECK(strcmp(library.tag(), "default") == 0);
-  CHECK(!library.is_interesting() && !library.has_backup());
-}
-
-static void tags(void) {
-  void *plain = allocate(8 * MIB, 1);
-  const region outer = enter("weights", true);
-  void *weights = allocate(8 * MIB, 2), *odd = allocate(6912, 3);
-  const region inner = enter("kv_cache", false);
-  CHECK(strcmp(library.tag(), "kv_cache") == 0);
-  void *cache = allocate(8 * MIB, 4);
-  leave(&inner);
-  CHECK(strcmp(library.tag(), "weights") == 0 && library.has_backup());
-  library.set_interesting(false);  // disable() of torch_memory_saver
-  void *disabled = allocate(8 * MIB, 8);
-  library.set_interesting(true);
-  void *more = allocate(8 * MIB, 5);
-  leave(&outer);
-  void *after = allocate(MIB, 6);
-  CHECK(library.active());
-
-  pause_gives("kv_cache", 8 * MIB);
-  CHECK(holds(weights, 8 * MIB, 2) && holds(more, 8 * MIB, 5));
-  pause_gives("weights", 16 * MIB);
-  IS(library.pause(NULL), 0);
-  CHECK(holds(plain, 8 * MIB, 1) && holds(after, MIB, 6) && holds(disabled, 8 * MIB, 8));  // of no region
-  IS(library.resume("kv_cache"), 0);
-  write_to(cache, 8 * MIB, 7);
-  IS(library.resume(NULL), 0);
-  CHECK(holds(weights, 8 * MIB, 2) && holds(odd, 6912, 3) && holds(more, 8 * MIB, 5) && holds(cache, 8 * MIB, 7));
-
-  // Free while paused, of memory and its neighbour.
-  IS(library.pause("weights"), 0);
-  IS(cudaFree(odd), 0);
-  IS(cudaFree(weights), 0);
-  IS(library.resume("weights"), 0);
-  CHECK(holds(more, 8 * MIB, 5));
-  void *const rest[] = {more, cache, after, plain, disabled};
-  for (size_t i = 0; i < sizeof rest / sizeof *rest; ++i) IS(cudaFree(rest[i]), 0);
-}
-
 // One name with and without backup: both pause by the name, and each comes back as its region said.
 static void one_name_two_contents(void) {
   void *kept = in_region("model", true, 8 * MIB, 1), *dropped = in_region("model", false, 8 * MIB, 2);
@@ -613,6 +562,10 @@ static void long_and_empty_names(void) {
   void *memory = allocate(8 * MIB, 1);
   library.set_tag("");
   CHECK(strstr(reason(), "is empty") != NULL);
+  library.set_directory("");
+  CHECK(strstr(reason(), "directory for backups is empty") != NULL);
+  library.set_directory("/no/such/folder");
+  CHECK(strstr(reason(), "/no/such/folder") != NULL);
   leave(&outer);
   pause_gives(name, 8 * MIB);
   const size_t paused = used();
@@ -655,49 +608,6 @@ static void threads_and_regions(void) {
     CHECK(holds(memory[i], 8 * MIB, i == 1 ? 9 : 8));
     IS(cudaFree(memory[i]), 0);
   }
-}
-
-// The kept contents of paused memory can be read.
-static void kept_contents(void) {
-  uint8_t *memory = in_region("weights", true, 30 * MIB, 4), *small = in_region("weights", true, 6912, 5);
-  uint8_t *dropped = in_region("weights", false, 3 * MIB, 6);
-  CHECK(library.kept(memory, 30 * MIB) == NULL);  // active
-  IS(library.pause("weights"), 0);
-  const uint8_t *bytes = library.kept(memory, 30 * MIB);
-  CHECK(bytes != NULL && holds(bytes, 30 * MIB, 4));
-  bytes = library.kept(memory + 4096 * 256, 4096);
-  CHECK(bytes != NULL && bytes[5] == (uint8_t)(5 * 31 + 256 + 28));
-  bytes = library.kept(small, 6912);
-  CHECK(bytes != NULL && holds(bytes, 6912, 5));
-  CHECK(library.kept(dropped, 3 * MIB) == NULL && strlen(reason()) > 20);
-  CHECK(library.kept((const uint8_t *)&bytes, 8) == NULL && library.kept(memory, (uint64_t)1 << 50) == NULL);
-  IS(library.resume("weights"), 0);
-  CHECK(library.kept(memory, 30 * MIB) == NULL);
-  CHECK(holds(memory, 30 * MIB, 4) && holds(small, 6912, 5));
-  IS(cudaFree(memory), 0);
-  IS(cudaFree(small), 0);
-  IS(cudaFree(dropped), 0);
-}
-
-static void contents_in_files(void) {
-  char folder[] = "/tmp/gmm-preload-XXXXXX";
-  REQUIRE(mkdtemp(folder) != NULL);
-  library.set_directory("");
-  CHECK(strstr(reason(), "is empty") != NULL);
-  library.set_directory("/no/such/folder");
-  CHECK(strstr(reason(), "/no/such/folder") != NULL);
-  library.set_directory(folder);
-  library.set_disk(true);
-  void *memory = in_region("disk", false, 30 * MIB, 4);
-  library.set_disk(false);
-  pause_gives("disk", 30 * MIB);
-  IS(library.resume("disk"), 0);
-  CHECK(holds(memory, 30 * MIB, 4));
-  CHECK(rmdir(folder) != 0);  // a file in a directory that was asked for has a name, and waits for the next pause
-  IS(cudaFree(memory), 0);
-  CHECK(library.trim(library.context(), NULL, NULL) >= 0);
-  CHECK(rmdir(folder) == 0);
-  library.set_directory("/tmp");
 }
 
 static void no_space_at_resume(void) {
@@ -776,13 +686,9 @@ static int run_cases(char **argv) {
     RUN(whose_memory);
   } else {
     if (library.active == NULL) return 99;
-    RUN(outside_of_regions);
-    RUN(tags);
     RUN(one_name_two_contents);
     RUN(long_and_empty_names);
     RUN(threads_and_regions);
-    RUN(kept_contents);
-    RUN(contents_in_files);
     RUN(no_space_at_resume);
     RUN(torch_allocator);
     RUN(margin);

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random stress for the thread sanitizer. Workers take, write, read, share, hand over and free blocks of all kinds,
-// sizes, streams and tags. Other threads pause and resume, count and trim, limit, and come and go with full caches. On
-// the fake driver, driver calls fail in every third round.
+// Random histories of a context. Blocks of all kinds, sizes, streams and tags are taken, written, read, shared and
+// freed beside pauses, resumes, trims, compactions and limits.
 //
-//  stress [SEED [SECONDS [WORKERS]]]      defaults: a seed from the clock, 10, 4
+//  stress [SEED [SECONDS [WORKERS]]]      many threads, for the thread sanitizer; defaults: from the clock, 10, 4
+//  stress SEED HISTORIES 0                one thread, whose steps a seed repeats
 //
-// Between rounds all threads stand still. Then gmm's counters and the test's own must agree, and each block must hold
-// its contents. Every fifth round frees everything, and nothing may be left. Every read and write of a block goes
-// through the block's stream, so memory that the library gives out too early shows as wrong contents.
-#include <dlfcn.h>
-
-#include "../support/gmm_test.h"
+// Threads: between rounds all stand still. On the fake driver, driver calls fail in every third round. Every
+// fifth round frees everything, and nothing may be left.
+// One thread: there are two devices, streams come and go and are captured, memory moves, and calls of the host's
+// allocator fail, too. Any call may fail.
+//
+// At rest gmm's counters and the test's own must agree, and each block must hold its contents. Every read and write of
+// a block goes through the block's stream, so memory that the library gives out too early shows as wrong contents.
+#include "../api/counted_allocator.h"
+#include "../api/fake_driver.h"
+#include "../support/cuda_graph.h"
 
 enum { SLOTS = 40, EXCHANGE = 128, STREAMS = 4, MOST_WORKERS = 16, ROUND = 100, EDGE = 64, STUCK_AFTER_S = 240 };
+enum { STEPS = 250, MANY_STREAMS = 70 };  // of a history; more streams than a span has bits
 enum { TAG_DEFAULT, TAG_HOST, TAG_FILE, TAG_DROP, TAG_LIMITED, TAGS };
 
 typedef struct block {
@@ -21,6 +26,8 @@ typedef struct block {
   gmm_kind kind;
   unsigned tag;  // index into tags
   gmm_stream stream;
+  gmm_device device;
+  bool of_graph;   // taken on a captured stream
   uint32_t seed;   // of its first and last bytes; 0: they hold anything
   unsigned drops;  // of its tag when it was written
 } block;
@@ -36,8 +43,13 @@ typedef struct actor {
 static actor actors[MOST_WORKERS + 8];
 static unsigned actor_count, worker_count = 4;
 static _Thread_local actor *self;
-static gmm_stream streams[STREAMS];
+static struct {
+  gmm_stream stream;
+  gmm_device device;
+} streams[MANY_STREAMS];
+static unsigned stream_count = STREAMS;
 static gmm_tag tags[TAGS];
+static bool alone;            // one thread: any call may fail
 static bool short_of_memory;  // the device is small: OUT_OF_MEMORY may come at any time
 static atomic_int faults;     // driver calls fail at random now
 static atomic_uint working;   // workers that are not done with the round
@@ -53,8 +65,8 @@ static struct {
   block blocks[EXCHANGE];
   unsigned count;
 } exchange = {.lock = PTHREAD_MUTEX_INITIALIZER};
-static int (*fake_fail)(const char *entry, uint64_t kth, int error);
-static uint64_t (*fake_failures)(void);
+static gmm_stream captured_stream;  // NULL: none
+static captured graph;              // of the capture before
 
 // splitmix64: every seed gives a good stream.
 static uint64_t next_random(void) {
@@ -69,6 +81,7 @@ static bool round_goes_on(void) { return atomic_load(&working) != 0 && atomic_lo
 
 // Whether the test has brought the failure about itself.
 static bool expected(gmm_result result) {
+  if (alone) return true;
   if (result == GMM_ERROR_OUT_OF_MEMORY && short_of_memory) return true;
   return atomic_load(&faults) && (result == GMM_ERROR_DRIVER || result == GMM_ERROR_SYSTEM ||
                                   result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_OUT_OF_HOST_MEMORY);
@@ -83,17 +96,27 @@ static bool did(int line, const char *what, gmm_result result, gmm_result also) 
 #define DO(call) did(__LINE__, #call, call, GMM_OK)
 #define DO_OR(call, also) did(__LINE__, #call, call, also)
 // Calls again until it succeeds: the faults pass.
-#define SURELY(call)                                                                   \
-  do {                                                                                 \
-    int tries = 0;                                                                     \
-    while (!DO(call) && atomic_load(&faults) && ++tries < 1000) sleep_ms(0);           \
-    if (tries >= 1000) check_failed(__FILE__, __LINE__, "%s does not succeed", #call); \
+#define SURELY(call)                                                                                                 \
+  do {                                                                                                               \
+    int tries = 0;                                                                                                   \
+    while (!DO(call) && atomic_load(&faults) && ++tries < 1000) sleep_ms(0);                                         \
+    if (tries >= 1000) check_failed(__FILE__, __LINE__, "%s does not succeed: %s", #call, gmm_last_error_message()); \
   } while (0)
 
 // --- Blocks ------------------------------------------------------------------------------------------------------
 static gmm_stream any_stream(void) {
-  const uint64_t pick = below(STREAMS + 2);
-  return pick < STREAMS ? streams[pick] : pick == STREAMS ? GMM_STREAM_DEFAULT : GMM_STREAM_PER_THREAD;
+  const uint64_t pick = below(stream_count + 2);
+  return pick < stream_count ? streams[pick].stream : pick == stream_count ? GMM_STREAM_DEFAULT : GMM_STREAM_PER_THREAD;
+}
+// A default stream means that of the block's device.
+static gmm_device device_of(gmm_stream stream, gmm_device otherwise) {
+  for (unsigned i = 0; i < stream_count; ++i)
+    if (streams[i].stream == stream) return streams[i].device;
+  return otherwise;
+}
+static bool is_captured(gmm_stream stream) { return captured_stream != NULL && stream == captured_stream; }
+static void finish(gmm_stream stream) {
+  if (!is_captured(stream)) SURELY(gmm_stream_synchronize(context, stream));
 }
 static gmm_kind any_kind(void) {
   gmm_kind of = GMM_KIND_VMM;
@@ -109,6 +132,7 @@ static uint64_t any_size(void) {
 static bool look_at(const block *b) {
   gmm_pointer_info info = {.struct_size = sizeof info};
   if (!DO(gmm_query(context, b->memory + below(b->size), &info))) return false;
+  if (b->of_graph || is_captured(b->stream)) return false;
   if (info.base != b->memory || info.size != b->size || info.kind != b->kind || info.tag != tags[b->tag])
     check_failed(__FILE__, __LINE__, "%p of %llu bytes, kind %u: query says %p, %llu, %u", (void *)b->memory,
                  (unsigned long long)b->size, b->kind, info.base, (unsigned long long)info.size, info.kind);
@@ -138,7 +162,7 @@ static void write_block(block *b) {
     }
     const bool done = DO(gmm_copy(context, b->memory, bytes[0], length, b->stream)) &&
                       DO(gmm_copy(context, b->memory + last, bytes[1], length, b->stream));
-    SURELY(gmm_stream_synchronize(context, b->stream));
+    finish(b->stream);
     b->seed = done ? seed : 0;
     b->drops = drops[b->tag];
   }
@@ -154,7 +178,7 @@ static void check_block(block *b) {
   if (readable && b->seed != 0) {
     const bool done = DO(gmm_copy(context, bytes[0], b->memory, length, b->stream)) &&
                       DO(gmm_copy(context, bytes[1], b->memory + last, length, b->stream));
-    SURELY(gmm_stream_synchronize(context, b->stream));
+    finish(b->stream);
     for (uint64_t i = 0; i < length && done; ++i) {
       if (bytes[0][i] == pattern_at(i, b->seed) && bytes[1][i] == pattern_at(last + i, b->seed)) continue;
       check_failed(__FILE__, __LINE__, "%p of %llu bytes, %s, tag %u: byte %llu of an end is wrong", (void *)b->memory,
@@ -167,18 +191,29 @@ static void check_block(block *b) {
 
 // `heap`: NULL, or the heap of the block's kind and tag that it comes from.
 static bool take(block *b, gmm_heap *heap) {
-  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = b->kind, .tag = tags[b->tag], .stream = b->stream};
-  if (one_in(20)) desc.flags = b->size > 100000 ? GMM_ALLOC_DEDICATED : GMM_ALLOC_ZERO;
+  if (heap == NULL) b->device = device_of(b->stream, 0);
+  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = b->kind, .device = b->device, .tag = tags[b->tag]};
+  desc.stream = b->stream;
   void *memory = NULL;
   b->size = any_size();
+  if (one_in(20)) desc.flags = b->size > 100000 ? GMM_ALLOC_DEDICATED : GMM_ALLOC_ZERO;
+  if (alone && b->kind == GMM_KIND_VMM && one_in(8)) desc.flags = one_in(2) ? GMM_ALLOC_DEDICATED : GMM_ALLOC_COMM;
+  if (one_in(8)) desc.alignment = (uint64_t)1 << below(22);
   pthread_rwlock_rdlock(&touching[b->tag]);
   b->drops = drops[b->tag];
   pthread_rwlock_unlock(&touching[b->tag]);
-  const gmm_result result = heap != NULL ? gmm_heap_alloc(heap, b->size, 0, 0, b->stream, &memory)
-                                         : gmm_alloc(context, b->size, &desc, &memory);
+  gmm_result result = GMM_ERROR_NOT_READY;
+  if (one_in(6))
+    result = heap != NULL ? gmm_heap_try_alloc(heap, b->size, desc.alignment, 0, b->stream, &memory)
+                          : gmm_try_alloc(context, b->size, &desc, &memory);
+  if (result == GMM_ERROR_NOT_READY)
+    result = heap != NULL ? gmm_heap_alloc(heap, b->size, desc.alignment, 0, b->stream, &memory)
+                          : gmm_alloc(context, b->size, &desc, &memory);
   if (!DO_OR(result, b->tag == TAG_LIMITED ? GMM_ERROR_LIMIT_EXCEEDED : GMM_OK)) return false;
+  CHECK(desc.alignment == 0 || (uintptr_t)memory % desc.alignment == 0);
   b->memory = memory;
   b->seed = 0;
+  b->of_graph = is_captured(b->stream);
   ++self->allocations;
   if (one_in(8)) DO(gmm_name(context, memory, "a block"));
   write_block(b);
@@ -191,6 +226,7 @@ static void be_slow(void *user) {
 }
 // Work that is still queued when the block is freed: the next owner of the memory must not see it.
 static void leave_work(block *b, gmm_stream stream) {
+  if (is_captured(stream) || device_of(stream, b->device) != b->device) return;
   pthread_rwlock_rdlock(&touching[b->tag]);
   if (look_at(b)) {
     if (one_in(3)) DO(gmm_stream_call(context, stream, be_slow, (void *)(uintptr_t)(20000 + below(400000))));
@@ -200,16 +236,17 @@ static void leave_work(block *b, gmm_stream stream) {
 }
 static void give(block *b) {
   check_block(b);
-  const gmm_stream stream = one_in(4) ? any_stream() : b->stream;
-  if (stream != b->stream) SURELY(gmm_stream_synchronize(context, b->stream));
+  gmm_stream stream = one_in(4) ? any_stream() : b->stream;
+  if (b->of_graph || is_captured(b->stream) || is_captured(stream)) stream = b->stream;
+  if (stream != b->stream) finish(b->stream);
   if (one_in(4)) {
     leave_work(b, stream);
   } else if (one_in(8)) {
-    SURELY(gmm_stream_synchronize(context, b->stream));  // the order of two streams is the program's business
+    finish(b->stream);  // the order of two streams is the program's business
     const gmm_stream other = any_stream();
-    if (DO(gmm_record_use(context, b->memory, other))) leave_work(b, other);
+    if (!is_captured(other) && DO(gmm_record_use(context, b->memory, other))) leave_work(b, other);
   }
-  SURELY(gmm_free(context, b->memory, stream));
+  if (!one_in(6) || gmm_try_free(context, b->memory, stream) != GMM_OK) SURELY(gmm_free(context, b->memory, stream));
   ++self->frees;
   b->memory = NULL;
 }
@@ -230,22 +267,36 @@ static void swap_blocks(block *b) {
   pthread_mutex_unlock(&exchange.lock);
 }
 
-// A heap that one thread makes, uses and ends, while others pause, trim, compact and count it.
+// A heap that one thread makes, uses and ends, while others pause, trim, compact and count it. One thread does that
+// itself, by steps in between.
+static void one_step(void);
+static void capture_step(void);
 static void use_a_heap(void) {
   enum { COUNT = 12 };
   block blocks[COUNT] = {{0}};
   gmm_heap *heap = NULL;
   const unsigned tag = (unsigned)below(TAGS);
-  const gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = any_kind(), .tag = tags[tag]};
+  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = any_kind(), .tag = tags[tag]};
+  if (alone) {
+    desc.device = (gmm_device)below(2);
+    desc.minimum_extent = one_in(2) ? 0 : (1 + below(40)) * MIB;
+    desc.limit = one_in(3) ? (16 + below(100)) * MIB : 0;
+    if (desc.kind != GMM_KIND_DEVICE && one_in(3)) desc.peer_devices = 3;
+    if (desc.kind == GMM_KIND_VMM && one_in(3)) desc.flags = GMM_HEAP_EXPORTABLE;
+  }
   if (!DO(gmm_heap_create(context, &desc, &heap))) return;
   if (desc.kind == GMM_KIND_VMM && one_in(2))
     DO_OR(gmm_heap_reserve(heap, (1 + below(6)) * 4 * MIB), tag == TAG_LIMITED ? GMM_ERROR_LIMIT_EXCEEDED : GMM_OK);
   for (unsigned i = 0; i < COUNT; ++i) {
-    blocks[i] = (block){.kind = desc.kind, .tag = tag, .stream = any_stream()};
+    gmm_stream stream = any_stream();
+    if (device_of(stream, desc.device) != desc.device) stream = GMM_STREAM_DEFAULT;
+    blocks[i] = (block){.kind = desc.kind, .tag = tag, .stream = stream, .device = desc.device};
     take(&blocks[i], heap);
   }
+  for (unsigned i = 0; alone && i < 10; ++i) one_step();
   for (unsigned i = 0; i < COUNT; ++i)
     if (blocks[i].memory != NULL) give(&blocks[i]);
+  if (captured_stream != NULL) capture_step();  // the end of a heap waits for the device
   SURELY(gmm_heap_destroy(heap));
 }
 
@@ -263,28 +314,28 @@ static void share(block *b) {
   pthread_rwlock_unlock(&touching[b->tag]);
 }
 
+static void use_a_block(void) {
+  block *b = &self->held[below(SLOTS)];
+  const uint64_t pick = below(1000);
+  if (pick < 150 && !alone) {
+    swap_blocks(b);
+  } else if (b->memory == NULL) {
+    *b = (block){.kind = any_kind(), .tag = (unsigned)below(TAGS), .stream = any_stream()};
+    take(b, NULL);
+  } else if (pick < 170) {
+    share(b);
+  } else if (pick < 400) {
+    check_block(b);
+  } else if (pick < 500) {
+    write_block(b);
+  } else {
+    give(b);
+  }
+}
 static void work(actor *own) {
   const uint64_t operations = ROUND + below(ROUND);
-  for (uint64_t i = 0; i < operations && atomic_load(&check_state.failures) == 0; ++i) {
-    block *b = &own->held[below(SLOTS)];
-    const uint64_t pick = below(1000);
-    if (pick < 150) {
-      swap_blocks(b);
-    } else if (pick < 154) {
-      use_a_heap();
-    } else if (b->memory == NULL) {
-      *b = (block){.kind = any_kind(), .tag = (unsigned)below(TAGS), .stream = any_stream()};
-      take(b, NULL);
-    } else if (pick < 170) {
-      share(b);
-    } else if (pick < 400) {
-      check_block(b);
-    } else if (pick < 500) {
-      write_block(b);
-    } else {
-      give(b);
-    }
-  }
+  for (uint64_t i = 0; i < operations && atomic_load(&check_state.failures) == 0; ++i)
+    one_in(250) ? use_a_heap() : use_a_block();
   // The main thread looks at the blocks between the rounds, and cannot name this thread's stream.
   for (unsigned i = 0; i < SLOTS; ++i)
     if (own->held[i].stream == GMM_STREAM_PER_THREAD) own->held[i].stream = GMM_STREAM_DEFAULT;
@@ -313,29 +364,55 @@ static void judge(const char *what, gmm_result result, bool may_be_cancelled) {
   if (result == GMM_ERROR_CANCELLED && may_be_cancelled) return;
   check_failed(__FILE__, __LINE__, "%s: %s: %s", what, gmm_result_name(result), gmm_last_error_message());
 }
-// Tags without a limit, so that no resume fails.
+static bool is_of(const block *b, unsigned tag, unsigned count) {
+  return b->kind == GMM_KIND_VMM && !b->of_graph && b->tag >= tag && b->tag < tag + count;
+}
+// One thread sees the outcome.
+static void look_at_states(unsigned tag, unsigned count, gmm_state state) {
+  for (unsigned i = 0; alone && i < SLOTS; ++i)
+    if (self->held[i].memory != NULL && is_of(&self->held[i], tag, count))
+      CHECK_EQUAL(state_of(self->held[i].memory), state);
+}
+// Tags without a limit, so that no resume fails; one thread takes several, and those with a limit, too.
+static unsigned some_tags(unsigned *tag) {
+  *tag = alone ? (unsigned)below(TAGS) : TAG_HOST + (unsigned)below(3);
+  return alone ? 1 + (unsigned)below(TAGS - *tag) : 1;
+}
+static void pause_some(unsigned tag, unsigned count) {
+  static const uint32_t ways[] = {0, 0, GMM_PAUSE_DROP, GMM_PAUSE_KEEP_HOST, GMM_PAUSE_KEEP_FILE};
+  gmm_pause_desc desc = {.struct_size = sizeof desc, .flags = ways[below(5)], .tags = &tags[tag], .tag_count = count};
+  bool may_be_cancelled = false;
+  for (unsigned i = tag; i < tag + count; ++i) pthread_rwlock_wrlock(&touching[i]);
+  const gmm_result result = transition(true, &desc, &may_be_cancelled);
+  judge("pause", result, may_be_cancelled);
+  if (result >= 0) look_at_states(tag, count, GMM_STATE_PAUSED);
+  for (unsigned i = tag; i < tag + count; ++i) {
+    const bool is_dropped = desc.flags == GMM_PAUSE_DROP || (desc.flags == 0 && (i == TAG_DROP || i == TAG_DEFAULT));
+    if (result == GMM_OK && is_dropped) ++drops[i];
+    if (one_in(12)) {
+      const gmm_pause_desc all = {.struct_size = sizeof all, .tags = &tags[i], .tag_count = 1};
+      const gmm_result discarded = gmm_backup_discard(context, &all, NULL);
+      if (discarded != GMM_UNCHANGED && DO(discarded)) ++drops[i];
+    }
+    pthread_rwlock_unlock(&touching[i]);
+  }
+}
+static void resume_some(unsigned tag, unsigned count) {
+  gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tags[tag], .tag_count = count};
+  bool may_be_cancelled = false;
+  desc.flags = one_in(3) ? GMM_RESUME_RETAIN : 0;
+  const gmm_result result = transition(false, &desc, &may_be_cancelled);
+  judge("resume", result, may_be_cancelled);
+  if (result >= 0) look_at_states(tag, count, GMM_STATE_ACTIVE);
+}
 static void pause_and_resume(actor *own) {
   (void)own;
   while (round_goes_on()) {
-    static const uint32_t ways[] = {0, 0, GMM_PAUSE_DROP, GMM_PAUSE_KEEP_HOST, GMM_PAUSE_KEEP_FILE};
-    const unsigned tag = TAG_HOST + (unsigned)below(3);
-    gmm_pause_desc desc = {.struct_size = sizeof desc, .flags = ways[below(5)], .tags = &tags[tag], .tag_count = 1};
-    bool may_be_cancelled = false;
-    pthread_rwlock_wrlock(&touching[tag]);
-    gmm_result result = transition(true, &desc, &may_be_cancelled);
-    judge("pause", result, may_be_cancelled);
-    const bool drop = desc.flags == GMM_PAUSE_DROP || (desc.flags == 0 && tag == TAG_DROP);
-    if (result == GMM_OK && drop) ++drops[tag];
-    if (one_in(12)) {
-      const gmm_pause_desc all = {.struct_size = sizeof all, .tags = &tags[tag], .tag_count = 1};
-      result = gmm_backup_discard(context, &all, NULL);
-      if (result != GMM_UNCHANGED && DO(result)) ++drops[tag];
-    }
-    pthread_rwlock_unlock(&touching[tag]);
+    unsigned tag = 0;
+    const unsigned count = some_tags(&tag);
+    pause_some(tag, count);
     sleep_ms((long)below(10));  // others allocate, free, read and resume parts of the paused tag
-    desc.flags = one_in(3) ? GMM_RESUME_RETAIN : 0;
-    result = transition(false, &desc, &may_be_cancelled);
-    judge("resume", result, may_be_cancelled);
+    resume_some(tag, count);
     atomic_fetch_add(&pauses, 1);
   }
 }
@@ -345,45 +422,47 @@ static int32_t count_text(void *user, const char *text, uint64_t size) {
   *(uint64_t *)user += size;
   return 0;
 }
+static void count_or_tidy(void) {
+  uint64_t size = 0;
+  gmm_tag_info info = {.struct_size = sizeof info};
+  gmm_compact_desc compact = {.struct_size = sizeof compact, .max_bytes = below(3) * 16 * MIB};
+  if (alone && one_in(2)) compact.flags = GMM_COMPACT_LIVE;
+  gmm_compact_info done = {.struct_size = sizeof done};
+  gmm_backup_desc backup = {.struct_size = sizeof backup, .arena_limit = (1 + below(16)) * 8 * MIB};
+  gmm_scope_desc limited = scope_of(GMM_SCOPE_TAG, 0, tags[TAG_LIMITED], 0);
+  switch (below(8)) {
+    case 0:
+      DO_OR(gmm_trim(context, NULL, NULL), GMM_UNCHANGED);
+      break;
+    case 1:
+      DO(write_snapshot(context, count_text, &size));
+      break;
+    case 2:
+      DO(gmm_tag_query(context, tags[below(TAGS)], &info));
+      break;
+    case 3:
+      DO_OR(gmm_compact(context, NULL, &compact, &done), GMM_UNCHANGED);
+      break;
+    case 4:
+      DO(gmm_context_set_decommit(context, one_in(3) ? GMM_DECOMMIT_NEVER : 1 + below(30)));
+      break;
+    case 5:
+      if (one_in(3)) backup.flags = GMM_BACKUP_NO_ARENA;
+      DO(gmm_backup_configure(context, one_in(3) ? NULL : &backup));
+      break;
+    case 6:
+      DO(gmm_limit_set(context, &limited, (1 + below(24)) * 8 * MIB));
+      break;
+    default:
+      DO(gmm_defer_begin(context));
+      for (unsigned i = 0; alone && i < 5; ++i) one_step();
+      sleep_ms(2);
+      DO(gmm_defer_end(context));
+  }
+}
 static void count_and_tidy(actor *own) {
   (void)own;
-  while (round_goes_on()) {
-    uint64_t size = 0;
-    gmm_tag_info info = {.struct_size = sizeof info};
-    gmm_compact_desc compact = {.struct_size = sizeof compact, .max_bytes = below(3) * 16 * MIB};
-    gmm_compact_info done = {.struct_size = sizeof done};
-    gmm_backup_desc backup = {.struct_size = sizeof backup, .arena_limit = (1 + below(16)) * 8 * MIB};
-    gmm_scope_desc limited = scope_of(GMM_SCOPE_TAG, 0, tags[TAG_LIMITED], 0);
-    switch (below(8)) {
-      case 0:
-        DO_OR(gmm_trim(context, NULL, NULL), GMM_UNCHANGED);
-        break;
-      case 1:
-        DO(write_snapshot(context, count_text, &size));
-        break;
-      case 2:
-        DO(gmm_tag_query(context, tags[below(TAGS)], &info));
-        break;
-      case 3:
-        DO_OR(gmm_compact(context, NULL, &compact, &done), GMM_UNCHANGED);
-        break;
-      case 4:
-        DO(gmm_context_set_decommit(context, one_in(3) ? GMM_DECOMMIT_NEVER : 1 + below(30)));
-        break;
-      case 5:
-        if (one_in(3)) backup.flags = GMM_BACKUP_NO_ARENA;
-        DO(gmm_backup_configure(context, one_in(3) ? NULL : &backup));
-        break;
-      case 6:
-        DO(gmm_limit_set(context, &limited, (1 + below(24)) * 8 * MIB));
-        break;
-      default:
-        DO(gmm_defer_begin(context));
-        sleep_ms(2);
-        DO(gmm_defer_end(context));
-    }
-    sleep_ms((long)below(6));
-  }
+  for (; round_goes_on(); sleep_ms((long)below(6))) count_or_tidy();
 }
 
 // A thread that leaves a full cache behind, with a stream of its own or without.
@@ -401,28 +480,30 @@ static void *live_shortly(void *argument) {
   if (made) SURELY(gmm_stream_destroy(context, own));
   return NULL;
 }
+static void spawn_a_thread(void) {
+  actor child = {.random = next_random()};
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, live_shortly, &child) == 0);
+  pthread_join(thread, NULL);
+  self->allocations += child.allocations;
+  self->frees += child.frees;
+  atomic_fetch_add(&threads_ended, 1);
+}
 static void spawn_threads(actor *own) {
-  while (round_goes_on()) {
-    actor child = {.random = next_random()};
-    pthread_t thread;
-    REQUIRE(pthread_create(&thread, NULL, live_shortly, &child) == 0);
-    pthread_join(thread, NULL);
-    own->allocations += child.allocations;
-    own->frees += child.frees;
-    atomic_fetch_add(&threads_ended, 1);
-  }
+  (void)own;
+  while (round_goes_on()) spawn_a_thread();
 }
 
 static void let_calls_fail(actor *own) {
   (void)own;
   static const int errors[] = {2 /* OUT_OF_MEMORY */, 999 /* UNKNOWN */, 304 /* OPERATING_SYSTEM */};
   while (atomic_load(&faults) && round_goes_on()) {
-    const uint64_t before = fake_failures();
-    fake_fail(NULL, 1 + below(60), errors[below(3)]);
-    for (unsigned i = 0; i < 10 && round_goes_on() && fake_failures() == before; ++i) sleep_ms(1);
-    atomic_fetch_add(&failed_calls, fake_failures() - before);
+    const uint64_t before = fake.failures();
+    fake.fail(NULL, 1 + below(60), errors[below(3)]);
+    for (unsigned i = 0; i < 10 && round_goes_on() && fake.failures() == before; ++i) sleep_ms(1);
+    atomic_fetch_add(&failed_calls, fake.failures() - before);
   }
-  if (fake_fail != NULL) fake_fail(NULL, 0, 0);
+  if (fake.fail != NULL) fake.fail(NULL, 0, 0);
 }
 
 // --- Between rounds ----------------------------------------------------------------------------------------------
@@ -457,16 +538,102 @@ static void compare_counters(void) {
   CHECK_EQUAL(allocations - frees, all);
   CHECK_EQUAL(stats().live_blocks, all);
 }
+static bool holds_nothing(void) {
+  DO(gmm_trim(context, NULL, NULL));
+  const gmm_stats_info s = stats();
+  return s.live_blocks + s.reserved_bytes + s.paused_bytes + s.cached_bytes + s.extents == 0;
+}
 static void nothing_is_left(void) {
   for_each_block(give);
   exchange.count = 0;
   const gmm_result resumed = gmm_resume(context, NULL, NULL);
   CHECK_MESSAGE(resumed == GMM_OK || resumed == GMM_UNCHANGED, "resume: %s", gmm_last_error_message());
-  for (unsigned i = 0; i < STREAMS; ++i) DO(gmm_stream_synchronize(context, streams[i]));
+  for (unsigned i = 0; i < stream_count; ++i) DO(gmm_stream_synchronize(context, streams[i].stream));
   DO(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
-  DO(gmm_trim(context, NULL, NULL));
-  const gmm_stats_info s = stats();
-  CHECK_EQUAL(s.live_blocks + s.reserved_bytes + s.paused_bytes + s.cached_bytes + s.extents, 0);
+  SOON(holds_nothing());  // the driver says that a graph is gone at some moment after it went
+}
+
+// --- One thread --------------------------------------------------------------------------------------------------
+static void nothing_fails(void) {
+  if (fake.fail != NULL) fake.fail(NULL, 0, 0);
+  atomic_store(&counted.fail_at, -1);
+}
+static void a_call_fails(void) {
+  nothing_fails();
+  if (fake.fail != NULL && one_in(2))
+    fake.fail(NULL, 1 + below(20), one_in(2) ? 2 : 999);
+  else
+    atomic_store(&counted.fail_at, atomic_load(&counted.calls) + (int64_t)below(12));
+}
+static void pause_step(void) {
+  unsigned tag = 0;
+  const unsigned count = some_tags(&tag);
+  pause_some(tag, count);
+}
+static void resume_step(void) {
+  unsigned tag = 0;
+  const unsigned count = some_tags(&tag);
+  resume_some(tag, count);
+}
+static void move_a_block(void) {
+  const block *b = &self->held[below(SLOTS)];
+  gmm_move_desc desc = {.struct_size = sizeof desc, .stream = b->stream};
+  if (b->memory != NULL) DO(gmm_move(context, b->memory, one_in(2) ? b->device : GMM_DEVICE_HOST, &desc));
+}
+static unsigned depth;  // of steps inside of steps, whose blocks are in no actor's hands
+static void open_stream_at(unsigned i) {
+  streams[i].stream = GMM_STREAM_DEFAULT;
+  streams[i].device = (gmm_device)(i % (alone ? 2 : 1));
+  if (!DO(gmm_stream_create(context, STREAM_ON(streams[i].device), &streams[i].stream))) streams[i].device = 0;
+}
+static void renew_a_stream(void) {
+  const unsigned i = (unsigned)below(stream_count);
+  const gmm_stream old = streams[i].stream;
+  if (depth > 1 || is_captured(old)) return;
+  if (old != GMM_STREAM_DEFAULT) {
+    finish(old);
+    if (!DO(gmm_stream_destroy(context, old))) return;
+  }
+  for (unsigned b = 0; b < SLOTS; ++b)
+    if (self->held[b].stream == old) self->held[b].stream = GMM_STREAM_DEFAULT;
+  open_stream_at(i);
+}
+// A capture begins or ends; then the graph before goes.
+static void capture_step(void) {
+  const gmm_stream stream = captured_stream != NULL ? captured_stream : streams[below(stream_count)].stream;
+  if (fake.fail == NULL || stream == GMM_STREAM_DEFAULT) return;
+  nothing_fails();
+  device = device_of(stream, 0);
+  enter_device();
+  if (captured_stream == NULL) {
+    begin_capture(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    captured_stream = stream;
+  } else {
+    destroy_graph(&graph);
+    cuda.cuStreamEndCapture((CUstream)stream, &graph.graph);
+    captured_stream = NULL;
+  }
+  exit_device();
+  device = 0;
+}
+
+// In 32nds; the rest use a block.
+static void one_step(void) {
+  static const struct {
+    unsigned weight;
+    void (*step)(void);
+  } steps[] = {{3, pause_step}, {4, resume_step},  {5, count_or_tidy}, {1, move_a_block},   {1, renew_a_stream},
+               {1, use_a_heap}, {1, a_call_fails}, {1, nothing_fails}, {1, spawn_a_thread}, {1, capture_step}};
+  uint64_t drawn = below(32);
+  void (*step)(void) = use_a_block;
+  for (unsigned i = 0; i < sizeof steps / sizeof *steps; drawn -= steps[i++].weight)
+    if (drawn < steps[i].weight) {
+      step = steps[i].step;
+      break;
+    }
+  ++depth;
+  step();
+  --depth;
 }
 
 static void *run(void *argument) {
@@ -483,32 +650,71 @@ static uint64_t seed_of_run;
 static double seconds = 10;
 static void add_actor(void (*round)(actor *)) {
   actor *a = &actors[actor_count];
-  a->round = round;
-  a->random = (seed_of_run + actor_count++) * 0xd1342543de82ef95u;
+  *a = (actor){.round = round, .random = (seed_of_run + actor_count++) * 0xd1342543de82ef95u};
 }
 
-static void stress(void) {
-  for (unsigned i = 0; i < STREAMS; ++i) MUST(gmm_stream_create(context, NULL, &streams[i]));
+static void set_up(void) {
+  for (unsigned i = 0; i < stream_count; ++i) open_stream_at(i);
   tags[TAG_DEFAULT] = GMM_TAG_DEFAULT;
   tags[TAG_HOST] = make_tag("host", GMM_CONTENTS_HOST);
   tags[TAG_FILE] = make_tag("file", GMM_CONTENTS_FILE);
   tags[TAG_DROP] = make_tag("drop", GMM_CONTENTS_DROP);
   tags[TAG_LIMITED] = make_tag("limited", GMM_CONTENTS_HOST);
   for (unsigned i = 0; i < TAGS; ++i) pthread_rwlock_init(&touching[i], NULL);
+  find_fake_driver();
   add_actor(NULL);  // this thread
   self = &actors[0];
+}
+static void tear_down(void) {
+  for (unsigned i = 0; i < stream_count; ++i)
+    if (streams[i].stream != GMM_STREAM_DEFAULT) OK(gmm_stream_destroy(context, streams[i].stream));
+}
+
+static void history(void) {
+  begin_counted((gmm_log_callback){0});
+  atomic_store(&faults, 1);
+  actor_count = 0;
+  set_up();
+  if (fake.fail != NULL) REQUIRE(find_cuda());
+  stream_count = one_in(5) ? MANY_STREAMS : STREAMS;
+  for (unsigned i = STREAMS; i < stream_count; ++i) {
+    open_stream_at(i);
+    block b = {.kind = GMM_KIND_VMM, .stream = streams[i].stream};
+    if (take(&b, NULL)) give(&b);
+  }
+  for (unsigned step = 0; step < STEPS && atomic_load(&check_state.failures) == 0; ++step) {
+    alarm(STUCK_AFTER_S);
+    one_step();
+    compare_counters();
+    if (one_in(10)) for_each_block(check_block);
+  }
+  nothing_fails();
+  if (captured_stream != NULL) capture_step();
+  destroy_graph(&graph);
+  DO(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
+  gmm_scope_desc limited = scope_of(GMM_SCOPE_TAG, 0, tags[TAG_LIMITED], 0);
+  OK(gmm_limit_set(context, &limited, GMM_NO_LIMIT));
+  if (check_state.failures == 0) nothing_is_left();
+  tear_down();
+  stream_count = STREAMS;
+  end_counted();
+  ++seed_of_run;
+}
+
+static void stress(void) {
+  set_up();
   for (unsigned i = 0; i < worker_count; ++i) add_actor(work);
   if (has_kind(GMM_KIND_VMM)) add_actor(pause_and_resume);
   add_actor(count_and_tidy);
   add_actor(spawn_threads);
-  if (fake_fail != NULL) add_actor(let_calls_fail);
+  if (fake.fail != NULL) add_actor(let_calls_fail);
   pthread_barrier_init(&round_begins, NULL, actor_count);
   pthread_barrier_init(&round_ends, NULL, actor_count);
   for (unsigned i = 1; i < actor_count; ++i) REQUIRE(pthread_create(&actors[i].thread, NULL, run, &actors[i]) == 0);
   unsigned rounds = 0;
   for (const double end = now_s() + seconds; now_s() < end && atomic_load(&check_state.failures) == 0; ++rounds) {
     alarm(STUCK_AFTER_S);  // a round that does not end is a deadlock
-    atomic_store(&faults, fake_fail != NULL && rounds % 3 == 2);
+    atomic_store(&faults, fake.fail != NULL && rounds % 3 == 2);
     atomic_store(&working, worker_count);
     pthread_barrier_wait(&round_begins);
     pthread_barrier_wait(&round_ends);
@@ -526,7 +732,7 @@ static void stress(void) {
          rounds, (unsigned long long)actors[1].allocations, (unsigned long long)atomic_load(&pauses),
          (unsigned long long)atomic_load(&threads_ended), (unsigned long long)atomic_load(&failed_calls));
   CHECK(rounds > 0 && actors[1].allocations > 10);
-  for (unsigned i = 0; i < STREAMS; ++i) OK(gmm_stream_destroy(context, streams[i]));
+  tear_down();
 }
 
 static void *do_nothing(void *unused) { return unused; }
@@ -536,22 +742,21 @@ int main(int count, char **words) {
   if (seed_of_run == 0) seed_of_run = (uint64_t)time(NULL) * 1000003u + (uint64_t)getpid();
   if (count > 2) seconds = strtod(words[2], NULL);
   if (count > 3) worker_count = (unsigned)atoi(words[3]);
-  if (worker_count < 1 || worker_count > MOST_WORKERS || seconds <= 0) {
-    fprintf(stderr, "use: stress [SEED [SECONDS [WORKERS]]], 1 to %d workers; seed 0: from the clock\n", MOST_WORKERS);
+  if (worker_count > MOST_WORKERS || seconds <= 0) {
+    fprintf(stderr,
+            "use: stress [SEED [SECONDS [WORKERS]]], 1 to %d workers; stress SEED HISTORIES 0; seed 0: from the "
+            "clock\n",
+            MOST_WORKERS);
     return 2;
   }
+  alone = worker_count == 0;
   printf("# seed %llu\n", (unsigned long long)seed_of_run);
   fflush(stdout);
   short_of_memory = seed_of_run % 3 == 0;  // one run in three has a small device
   setenv("FAKE_CUDA_MEMORY", short_of_memory ? "402653184" : "8589934592", 1);
-  const char *backend = getenv("GMM_BACKEND");
-  if (backend != NULL && strcmp(backend, "cuda") == 0) {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    *(void **)&fake_fail = driver != NULL ? dlsym(driver, "fake_cuda_fail") : NULL;
-    *(void **)&fake_failures = driver != NULL ? dlsym(driver, "fake_cuda_failures") : NULL;
-  }
   pthread_t first;  // a sanitizer starts a thread of its own with it
   if (pthread_create(&first, NULL, do_nothing, NULL) == 0) pthread_join(first, NULL);
-  PLAIN(stress);
+  for (unsigned i = 0; alone && i < (unsigned)seconds; ++i) PLAIN(history);
+  if (!alone) PLAIN(stress);
   return finish_clean();
 }

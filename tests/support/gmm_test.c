@@ -111,48 +111,36 @@ static void run_and_reset(void) {
   CHECK_EQUAL(stats().pinned_bytes, 0);
 }
 
-static void run_case(const char *name, void (*function)(void)) {
-  stream_count = 0;
-  case_function = function;
-  check_run(name, run_and_reset);
-}
+static void case_lacks_kind(void) { SKIP("the device has no %s memory", kind_name(kind)); }
 
-void run_plain(const char *name, void (*function)(void)) {
-  if (!is_wanted(0)) return;
+static void run_case(const char *name, void (*function)(void), uint32_t d, gmm_kind k) {
   context = open_context(2);
-  read_device(0);
-  kind = GMM_KIND_DEVICE;
-  check_label("%s", "");
-  run_case(name, function);
-  gmm_result released = gmm_context_release(context);
-  if (released != GMM_OK) printf("# release: %s\n", gmm_last_error_message());
+  read_device((gmm_device)d);
+  kind = k;
+  stream_count = 0;
+  case_function = has_kind(k) ? function : case_lacks_kind;
+  check_run(name, run_and_reset);
+  if (gmm_context_release(context) != GMM_OK) printf("# release: %s\n", gmm_last_error_message());
   context = NULL;
 }
 
-static void case_lacks_kind(void) { SKIP("the device has no %s memory", kind_name(kind)); }
+void run_plain(const char *name, void (*function)(void)) {
+  check_label("%s", "");
+  if (is_wanted(0)) run_case(name, function, 0, GMM_KIND_DEVICE);
+}
 
 void run_kinds(const char *name, void (*function)(void), gmm_kind_mask kinds) {
   context = open_context(2);
-  uint32_t devices = device_count();
+  read_device(0);
+  const uint32_t devices = device_count();
+  const bool on_host = on_host_backend();
   gmm_context_release(context);
-  for (uint32_t d = 0; d < devices; ++d) {
-    if (!is_wanted(d)) continue;
+  for (uint32_t d = 0; d < devices; ++d)
     for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k) {
-      if ((kinds & (1u << k)) == 0) continue;
-      context = open_context(2);
-      read_device((gmm_device)d);
-      kind = k;
-      if (d > 0 && k != GMM_KIND_VMM && on_host_backend()) {
-        gmm_context_release(context);
-        context = NULL;
-        continue;
-      }
+      if (!is_wanted(d) || (kinds & (1u << k)) == 0 || (d > 0 && k != GMM_KIND_VMM && on_host)) continue;
       check_label("(%s, device %u)", kind_name(k), d);
-      run_case(name, has_kind(k) ? function : case_lacks_kind);
-      if (gmm_context_release(context) != GMM_OK) printf("# release: %s\n", gmm_last_error_message());
-      context = NULL;
+      run_case(name, function, d, k);
     }
-  }
   check_label("%s", "");
 }
 

@@ -261,37 +261,32 @@ setup_dotnet() {
 # A Python of 3.13 or newer that was built without a GIL: $PYTHON_FREE_THREADED, one on the PATH, or the one that uv
 # fetches from GitHub (about 55 MB with uv itself). Meson 1.0 does not know Pythons that new, so PyPI's Meson comes too.
 setup_free_threaded() {
-  local candidate folder=$setup_deps/free-threaded
   setup_python meson || return 1
-  for candidate in "${PYTHON_FREE_THREADED:-}" python3.14t python3.13t "$folder"/cpython-*/bin/python3.*t; do
-    setup_is_free_threaded "$candidate" && return 0
-  done
-  if ! getent hosts github.com >/dev/null; then
-    setup_reason="no free-threaded Python is installed, and github.com, from which uv fetches one, is out of reach"
-    return 1
-  fi
+  setup_find_free_threaded && return 0
   setup_python uv || return 1
   setup_say "fetching a free-threaded Python into .deps/free-threaded"
-  if ! UV_PYTHON_INSTALL_DIR=$folder timeout 90 "$setup_venv/bin/uv" python install --no-bin 3.14t >>"$setup_log" 2>&1
-  then
-    setup_reason="uv could not fetch a free-threaded Python (see .deps/install.log; it needs the network)"
-    return 1
-  fi
-  for candidate in "$folder"/cpython-*/bin/python3.*t; do
-    setup_is_free_threaded "$candidate" && return 0
-  done
-  setup_reason="uv fetched no free-threaded Python with its headers"
+  getent hosts github.com >/dev/null && UV_PYTHON_INSTALL_DIR=$setup_deps/free-threaded timeout 90 \
+    "$setup_venv/bin/uv" python install --no-bin 3.14t >>"$setup_log" 2>&1
+  setup_find_free_threaded && return 0
+  setup_reason="uv could not fetch a free-threaded Python (see .deps/install.log; it needs the network)"
   return 1
 }
 
-# setup_is_free_threaded PYTHON: sets setup_free_python when it is one, with its headers.
-setup_is_free_threaded() {
-  [ -n "$1" ] && "$1" - 2>/dev/null <<'CHECK' || return 1
+# Sets setup_free_python to one that has its headers.
+setup_find_free_threaded() {
+  local candidate
+  for candidate in "${PYTHON_FREE_THREADED:-}" python3.14t python3.13t \
+    "$setup_deps"/free-threaded/cpython-*/bin/python3.*t; do
+    if [ -n "$candidate" ] && "$candidate" - 2>/dev/null <<'CHECK'; then
 import os, sys, sysconfig
 found = os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
 sys.exit(not (found and sysconfig.get_config_var("Py_GIL_DISABLED")))
 CHECK
-  setup_free_python=$(command -v "$1")
+      setup_free_python=$(command -v "$candidate")
+      return 0
+    fi
+  done
+  return 1
 }
 
 # mimalloc and UMF; the benchmarks open them at run time. UMF comes from PyPI into .deps/umf.

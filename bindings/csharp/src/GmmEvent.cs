@@ -32,7 +32,5 @@ namespace Gmm
             Native.gmm_event_query(self, out ulong passed);
             return passed != 0;
         });
-
-        internal override string Describe() => "open";
     }
 }

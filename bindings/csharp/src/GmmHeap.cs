@@ -54,7 +54,5 @@ namespace Gmm
             Native.gmm_csharp_check_outside(1);
             base.Dispose();
         }
-
-        internal override string Describe() => kind.ToString();
     }
 }

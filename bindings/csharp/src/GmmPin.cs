@@ -37,7 +37,5 @@ namespace Gmm
 
         /// <summary>The address by which the device reaches the memory.</summary>
         public IntPtr DevicePointer => Get(self => devicePointer);
-
-        internal override string Describe() => Show.Hex(Address);
     }
 }

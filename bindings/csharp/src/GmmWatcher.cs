@@ -73,7 +73,5 @@ namespace Gmm
             Native.gmm_csharp_check_outside(0);
             base.Dispose();
         }
-
-        internal override string Describe() => "open";
     }
 }

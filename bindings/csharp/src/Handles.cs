@@ -37,7 +37,7 @@ namespace Gmm
         }
 
         /// <summary>The text of an open object.</summary>
-        internal abstract string Describe();
+        internal virtual string Describe() => "open";
 
         /// <inheritdoc/>
         public override string ToString() =>

@@ -11,9 +11,6 @@ namespace Gmm
     {
         private const int ResolveAll = 2; // RTLD_NOW
 
-        private static readonly object mutex = new object();
-        private static bool loaded;
-
         [DllImport("libdl.so.2")]
         private static extern IntPtr dlopen(string file, int flags);
 
@@ -23,21 +20,14 @@ namespace Gmm
         /// </summary>
         internal static void Load()
         {
-            lock (mutex)
-            {
-                if (!loaded)
-                {
-                    LoadFromPackage();
-                    loaded = true;
-                }
-            }
+            // The static constructor has done it.
         }
 
         /// <summary>
         /// Mono looks for the library beside this assembly, and knows no runtimes/ of a package. It finds a
         /// library that was loaded from there by its name.
         /// </summary>
-        private static void LoadFromPackage()
+        static Library()
         {
             string folder = Path.GetDirectoryName(typeof(Library).Assembly.Location);
             if (Type.GetType("Mono.Runtime") == null || string.IsNullOrEmpty(folder)
@@ -46,14 +36,9 @@ namespace Gmm
                 return;
             }
             string[] packages = { folder, Path.Combine(folder, "..", "..") };
-            foreach (string file in packages.Select(each => Path.Combine(each, "runtimes")).Where(Directory.Exists)
-                .SelectMany(each => Directory.GetFiles(each, "libgmm_csharp.so", SearchOption.AllDirectories)))
-            {
-                if (dlopen(file, ResolveAll) != IntPtr.Zero) // that of another machine does not load
-                {
-                    return;
-                }
-            }
+            packages.Select(each => Path.Combine(each, "runtimes")).Where(Directory.Exists)
+                .SelectMany(each => Directory.GetFiles(each, "libgmm_csharp.so", SearchOption.AllDirectories))
+                .Any(file => dlopen(file, ResolveAll) != IntPtr.Zero); // that of another machine does not load
         }
     }
 }

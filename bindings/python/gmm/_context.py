@@ -391,10 +391,3 @@ class Context(Pausing, native.Handle):
             return what + ">"
         return (f"{what}, {stats.live_blocks} blocks of {words.size(stats.live_bytes)} live, "
                 f"{words.size(stats.reserved_bytes)} reserved>")
-
-    def _repr_html_(self):
-        """For notebooks: the devices, the counters and the tags."""
-        if self.closed:
-            return words.pre(self)
-        devices = map(self.device_info, range(self.info.device_count))
-        return words.pre(self, *devices, self.stats(), *(tag.info for tag in self.tags()))

@@ -76,14 +76,11 @@ def _is_dead(pid):
     """Whether no process has the number, or one that has ended and that its parent has not waited for."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:  # the driver says what another user may
-        return False
-    try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[0] in "ZX"
-    except (OSError, IndexError):
+    except ProcessLookupError:
+        return True
+    except (OSError, IndexError):  # another user's: the driver says what that one may
         return False
 
 

@@ -28,7 +28,7 @@ except ImportError as error:
 from gmm import _native as native
 from gmm._context import Context
 from gmm._core.enums import STREAM_DEFAULT, Kind
-from gmm._core.resource import alloc_desc, resource_tag
+from gmm._core.resource import resource_tag
 from gmm._core.tag import Tag
 from gmm._default import context as _default_context
 
@@ -66,9 +66,17 @@ class MemoryResource(_MemoryResource):
         take = functools.partial(Buffer.from_handle, size=size, mr=self, **known)
         if not size:
             return take(0)
-        number = _stream(stream)
-        return native.hand_over(take, lambda address: native.gmm_free(self._context, address, number), native.gmm_alloc,
-                                self._context, size, alloc_desc(self._kind, self._device, self._tag, number))
+        number, made, taken = _stream(stream), [], []
+        desc = {"kind": self._kind, "device": self._device, "tag": self._tag, "stream": number}
+        try:
+            # extend() calls both in C, so that no handler of a signal comes between a call and the list of its result.
+            made.extend(map(native.gmm_alloc, (self._context,), (size,), (desc,)))
+            taken.extend(map(take, (made[0][1],)))
+            return taken[0]
+        except BaseException:
+            if made and not taken:
+                native.gmm_free(self._context, made[0][1], number)
+            raise
 
     # pylint: disable-next=unused-argument # cuda.core's own signature
     def deallocate(self, ptr: Any, size: int, stream: Any = None) -> None:

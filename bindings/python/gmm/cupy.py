@@ -18,6 +18,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -92,12 +93,20 @@ def _hold(context, held, stream):
     held[stream.ptr] = stream
 
 
-def _allocator(context, kind, tag):
+def allocator(kind: Kind = Kind.DEVICE, *, tag: Tag | int | str | None = None,
+              context: Context | None = None) -> Callable[[int], Any]:
+    """A function for cupy.cuda.set_allocator(), or for cupy.cuda.using_allocator(), which affects one thread.
+
+    kind, tag, context: see use().
+    """
     from cupy.cuda import Stream, get_current_stream
     from cupy.cuda.device import get_device_id
     from cupy.cuda.memory import MemoryPointer, UnownedMemory
 
-    alloc = context.alloc
+    if kind not in _ARRAY_KINDS:
+        raise ValueError(f"CuPy's arrays cannot lie in memory of kind {kind!r}; use DEVICE, VMM or MANAGED")
+    context = _context_for_cupy(context)
+    alloc, kind, tag = context.alloc, Kind(kind), resource_tag(context, tag)
     # As long as the context has memory of these streams, also after undo().
     held = context.__dict__.setdefault("_streams_of_cupy", {})
 
@@ -124,55 +133,28 @@ def _allocator(context, kind, tag):
     return malloc
 
 
-class _PinnedMemory:
-    """The memory of a PinnedMemoryPointer."""
-
-    __slots__ = ("ptr", "size", "buffer")
-
-    def __init__(self, size, buffer):
-        self.ptr = 0 if buffer is None else buffer.address
-        self.size = size
-        self.buffer = buffer
-
-
-def _pinned_allocator(context, tag):
-    from cupy.cuda.pinned_memory import PinnedMemoryPointer
-
-    # A heap of its own: CuPy's users write to page-locked memory at once. A block that another library freed on a
-    # stream could still be the source of a copy. All blocks of this heap are on one stream, so that it needs no event.
-    heap = context.heap(Kind.HOST, tag=tag)
-
-    def malloc(size):
-        if not size:
-            return PinnedMemoryPointer(_PinnedMemory(0, None), 0)
-        try:
-            buffer = heap.alloc(size)
-        except _TOO_MUCH:
-            buffer = _after_collection(lambda: heap.alloc(size), context, None, size)
-        return PinnedMemoryPointer(_PinnedMemory(size, buffer), 0)
-
-    return malloc
-
-
-def allocator(kind: Kind = Kind.DEVICE, *, tag: Tag | int | str | None = None,
-              context: Context | None = None) -> Callable[[int], Any]:
-    """A function for cupy.cuda.set_allocator(), or for cupy.cuda.using_allocator(), which affects one thread.
-
-    kind, tag, context: see use().
-    """
-    if kind not in _ARRAY_KINDS:
-        raise ValueError(f"CuPy's arrays cannot lie in memory of kind {kind!r}; use DEVICE, VMM or MANAGED")
-    context = _context_for_cupy(context)
-    return _allocator(context, Kind(kind), resource_tag(context, tag))
-
-
 def pinned_allocator(*, tag: Tag | int | str | None = None, context: Context | None = None) -> Callable[[int], Any]:
     """A function for cupy.cuda.set_pinned_memory_allocator().
 
     The tag None: the current tag of the calling thread, for all memory.
     """
+    from cupy.cuda.pinned_memory import PinnedMemoryPointer
+
     context = _context_for_cupy(context)
-    return _pinned_allocator(context, resource_tag(context, tag))
+    # A heap of its own: CuPy's users write to page-locked memory at once. A block that another library freed on a
+    # stream could still be the source of a copy. All blocks of this heap are on one stream, so that it needs no event.
+    heap = context.heap(Kind.HOST, tag=resource_tag(context, tag))
+
+    def malloc(size):
+        if not size:
+            return PinnedMemoryPointer(types.SimpleNamespace(ptr=0, size=0), 0)
+        try:
+            buffer = heap.alloc(size)
+        except _TOO_MUCH:
+            buffer = _after_collection(lambda: heap.alloc(size), context, None, size)
+        return PinnedMemoryPointer(types.SimpleNamespace(ptr=buffer.address, size=size, buffer=buffer), 0)
+
+    return malloc
 
 
 _lock = threading.Lock()

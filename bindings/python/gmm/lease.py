@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["Lease", "LeaseAsk", "LeaseEntryInfo", "LeaseInfo", "LeaseState", "status", "use"]
 
 _MOST_MS = 86400 * 1000
-_OFFER_SECONDS = 60.0  # for the pause or resume that keeps the offers from being changed
 
 BusyError = ERRORS["BusyError"]
 
@@ -145,17 +144,6 @@ class Lease(native.Handle):
             self.close()
             raise
 
-    def _offer(self, tag, cost):
-        number, deadline = tag_number(self.context, tag), time.monotonic() + _OFFER_SECONDS
-        while True:
-            try:
-                native.gmm_lease_offer(self, number, cost)
-                return
-            except BusyError:  # gmm pauses or resumes for this lease
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(0.002)
-
     def offer(self, tag: TagLike, cost: int = 1) -> None:
         """Offers a tag, or changes its cost. Waits while gmm pauses or resumes for this lease.
 
@@ -163,11 +151,11 @@ class Lease(native.Handle):
         """
         if cost == LEASE_WITHDRAW:
             raise ValueError(f"a cost is 0 to {LEASE_WITHDRAW - 1}, not {cost}; withdraw() ends an offer")
-        self._offer(tag, cost)
+        native.gmm_lease_offer_wait(self, tag_number(self.context, tag), cost)
 
     def withdraw(self, tag: TagLike) -> None:
         """Ends an offer. The tag stays as it is, active or paused. Waits as offer() does."""
-        self._offer(tag, LEASE_WITHDRAW)
+        native.gmm_lease_offer_wait(self, tag_number(self.context, tag), LEASE_WITHDRAW)
 
     def request_async(self, amounts: Amounts = None, *, timeout: float | None = 60.0) -> Ticket:
         """request() in the background: a Ticket, whose success is the grant. Its cancel() ends the request."""

@@ -19,7 +19,6 @@ or after `eval "$(python -m gmm.memory_saver)"`, and so do all processes that it
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -27,7 +26,7 @@ from typing import Any, Literal
 from gmm._memory_saver import by_name as _by_name
 from gmm._memory_saver import preload as _preload
 
-__all__ = ["TorchMemorySaver", "add_hook_mode", "configure_subprocess", "register_hook_mode", "torch_memory_saver"]
+__all__ = ["TorchMemorySaver", "configure_subprocess", "register_hook_mode", "torch_memory_saver"]
 
 _TAG_DEFAULT = "default"
 _hook_modes = {}
@@ -54,31 +53,9 @@ register_hook_mode("preload", lambda: _make("preload"))
 register_hook_mode("torch", lambda: _make("torch"))
 
 
-class _HookUtil:
-    """The hook mode "gmm" as torch_memory_saver asks for it."""
-
-    def __init__(self):
-        self._path = _preload.find_library()
-        self._allocator = _preload.pluggable_allocator(self._path)
-
-    def get_path_binary(self):
-        return self._path
-
-    def get_allocator(self):
-        return self._allocator.allocator()
-
-
-def add_hook_mode(package: Any, name: str = "gmm") -> None:
-    """Makes gmm a hook mode of the package torch_memory_saver that is passed.
-
-    Then `package.torch_memory_saver.hook_mode = "gmm"` lets that package take its memory from gmm.
-    """
-    if hasattr(package, "register_hook_mode"):  # its development version
-        package.register_hook_mode(name, lambda: _make("torch"), uses_preload=False)
-        return
-    modes = importlib.import_module(package.__name__ + ".hooks.base").HookUtilBase
-    create = modes.create
-    modes.create = staticmethod(lambda hook_mode: _HookUtil() if hook_mode == name else create(hook_mode))
+def _passed(**newer):
+    """The newer arguments that were passed: a registered hook mode may lack the others."""
+    return {name: value for name, value in newer.items() if value}
 
 
 class TorchMemorySaver:
@@ -101,12 +78,8 @@ class TorchMemorySaver:
         implementation = self._ensure_initialized()
         if enable_cpu_backup and enable_disk_backup:
             raise AssertionError("enable_cpu_backup and enable_disk_backup are mutually exclusive")
-        arguments = {"tag": tag, "enable_cpu_backup": enable_cpu_backup}
-        if enable_disk_backup:  # a registered hook mode may not have the newer arguments
-            arguments["enable_disk_backup"] = enable_disk_backup
-        if cpu_backup_backend is not None:
-            arguments["cpu_backup_backend"] = cpu_backup_backend
-        with implementation.region(**arguments):
+        newer = _passed(enable_disk_backup=enable_disk_backup, cpu_backup_backend=cpu_backup_backend)
+        with implementation.region(tag=tag, enable_cpu_backup=enable_cpu_backup, **newer):
             yield
 
     @contextlib.contextmanager
@@ -115,11 +88,9 @@ class TorchMemorySaver:
                    cpu_backup_backend: Literal["mmap", "pinned"] | None = None) -> Iterator[None]:
         """torch.cuda.graph() whose own memory can be paused. Only in hook mode "preload"."""
         self._check_backend(enable_cpu_backup, cpu_backup_backend)
-        arguments = {"cuda_graph": cuda_graph, "pool": pool, "stream": stream, "capture_error_mode": capture_error_mode,
-                     "tag": tag, "enable_cpu_backup": enable_cpu_backup}
-        if cpu_backup_backend is not None:
-            arguments["cpu_backup_backend"] = cpu_backup_backend
-        with self._ensure_initialized().cuda_graph(**arguments):
+        with self._ensure_initialized().cuda_graph(
+                cuda_graph=cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode, tag=tag,
+                enable_cpu_backup=enable_cpu_backup, **_passed(cpu_backup_backend=cpu_backup_backend)):
             yield
 
     @contextlib.contextmanager

@@ -8,27 +8,63 @@
 
 The resource allocates and frees on the streams that RMM names. RMM's adaptors (limits, statistics, logging) work over
 it as over any other. RMM calls it in C++. The first use compiles the few lines of C++ for that against librmm's
-headers, in some seconds, into $XDG_CACHE_HOME/gmm or ~/.cache/gmm. Where that fails, a warning says why, and RMM calls
-Python.
+headers, in some seconds, into $XDG_CACHE_HOME/gmm or ~/.cache/gmm.
 """
 # pylint: disable=import-outside-toplevel # RMM is imported at the first use only
 from __future__ import annotations
 
+import ctypes
 import functools
-import warnings
+import importlib.util
+import pathlib
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 from gmm._context import Context
+from gmm._core import compiled
 from gmm._core.enums import Kind
 from gmm._core.resource import Undoable, resource_tag
 from gmm._core.tag import Tag
 from gmm._default import context as _default_context
-from gmm._rmm import callbacks, compiled
 
 __all__ = ["Use", "resource", "use"]
 
-_KINDS = (Kind.DEVICE, Kind.VMM, Kind.MANAGED, Kind.HOST)
+_SOURCE = pathlib.Path(__file__).resolve().parent / "_rmm" / "resource.cpp"
+
+
+def _arguments():
+    """The compiler's, with the folder of the headers: in the packages of PyPI, or in the prefix of conda."""
+    found = importlib.util.find_spec("librmm")
+    packages = [pathlib.Path(folder) for folder in (found and found.submodule_search_locations) or ()]
+    folders = [folder / "include" for folder in (*packages, pathlib.Path(sys.prefix))]
+    headers = next((folder for folder in folders if (folder / "rmm/version_config.hpp").is_file()), None)
+    if headers is None:
+        raise RuntimeError("gmm.rmm needs librmm's headers (rmm/version_config.hpp), and found none")
+    # librmm brings the CCCL that it was compiled with. The definition is RMM's own, up to 26.4.
+    return ("-std=c++20", "-w", "-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE", f"-I{headers}",
+            f"-I{headers / 'rapids'}", *compiled.cuda_headers(packages[0].parent if packages else folders[-1]))
+
+
+@functools.lru_cache(maxsize=1)
+def _replace():
+    """The function of resource.cpp. RuntimeError when it cannot be compiled."""
+    import rmm
+
+    library = compiled.loaded("librmm.so")
+    if library is None:
+        raise RuntimeError("gmm.rmm needs the library librmm.so, which RMM has not loaded")
+    path = compiled.shared_library((_SOURCE,), "rmm", rmm.__version__, _arguments, (library,), purpose="gmm.rmm")
+    # PyDLL holds the GIL, as nobody may use the resource during the call.
+    function = ctypes.PyDLL(str(path)).gmm_rmm_replace
+    size, number, python = ctypes.c_size_t, ctypes.c_uint32, ctypes.py_object
+    function.restype = ctypes.c_char_p
+    function.argtypes = [python, size, size, python, python, ctypes.c_void_p, number, ctypes.c_int32, number]
+    return function
+
+
+def _unused(*_arguments):
+    raise AssertionError("gmm's C++ stands in the place of this callback")
 
 
 def resource(kind: Kind = Kind.DEVICE, *, device: int = 0, tag: Tag | int | str | None = None,
@@ -38,27 +74,23 @@ def resource(kind: Kind = Kind.DEVICE, *, device: int = 0, tag: Tag | int | str 
     kind: DEVICE, VMM (which can be paused by its tag), MANAGED or HOST. tag: a Tag, its number or its name, which is
     made when it is new; None: the thread's current tag at each allocation. context: None: the default context. The
     library's context lives as long as the resource and all copies that RMM has of it, also after its close().
-    Want of memory is rmm::out_of_memory with gmm's message in C++, and a MemoryError in Python.
+    Want of memory is rmm::out_of_memory with gmm's message in C++, and a MemoryError in Python. RuntimeError without a
+    C++ compiler or librmm's headers.
     """
-    if kind not in _KINDS:
-        raise ValueError(f"RMM cannot use memory of kind {kind!r}; "
-                         f"use one of {', '.join(known.name for known in _KINDS)}")
+    import rmm
+
     kind = Kind(kind)
     context = _default_context() if context is None else context
     # A missing device is an error here, before C++ turns it into another one.
     context.device_info(device)
-    number = resource_tag(context, tag)
-    try:
-        return compiled.resource(context, kind, device, number)
-    except compiled.Unavailable as error:
-        _say_why(str(error))
-    return callbacks.resource(context, kind, device, number)
-
-
-@functools.lru_cache(maxsize=1)
-def _say_why(reason):
-    warnings.warn(f"{reason}\nSo RMM calls Python for each allocation, which is right but slow.", RuntimeWarning,
-                  stacklevel=4)
+    number, replace = resource_tag(context, tag), _replace()
+    allocate, deallocate = _unused, resource  # any two that differ: they are looked for behind the C++ object
+    made = rmm.mr.CallbackMemoryResource(allocate, deallocate)
+    why = replace(made, object.__basicsize__, rmm.mr.CallbackMemoryResource.__basicsize__, allocate, deallocate,
+                  context.handle, kind, device, number)
+    if why is not None:
+        raise RuntimeError(f"gmm.rmm cannot make a resource: {why.decode()}")
+    return made
 
 
 class Use(Undoable):

@@ -108,8 +108,8 @@ class CuMemAllocator:
         self._free_unused()
         kept = self._numbers(offload_tags)
         dropped = [number for tag, number in self._tags.items() if tag not in offload_tags]
-        freed = self._library.transitions.sleep(kept, dropped)
-        if freed is not None:  # by a lease the memory goes when others want it
+        freed = self._library.turns.sleep(kept, dropped)
+        if freed is not None:
             _logger.info("CuMemAllocator: sleep freed %.2f GiB memory in total, "
                          "of which %.2f GiB is backed up in CPU and the rest %.2f GiB is discarded "
                          "directly.", sum(freed) / _GIB, freed[0] / _GIB, freed[1] / _GIB)
@@ -120,7 +120,7 @@ class CuMemAllocator:
         The other tags stay awake. Tags that sleep already do not change.
         """
         self._free_unused()
-        self._library.transitions.sleep([], self._numbers(_as_tuple(tags)))
+        self._library.turns.sleep([], self._numbers(_as_tuple(tags)))
 
     def wake_up(self, tags: Iterable[str] | None = None) -> None:
         """Gives some tags physical memory again, with their kept contents; None: all tags.
@@ -128,7 +128,7 @@ class CuMemAllocator:
         After gmm.OutOfMemoryError all of them still sleep.
         """
         numbers = list(self._tags.values()) if tags is None else self._numbers(_as_tuple(tags))
-        self._library.transitions.wake_up(numbers)
+        self._library.turns.wake_up(numbers)
 
     def get_current_usage(self) -> int:
         """The live bytes of the memory pools, asleep or not."""

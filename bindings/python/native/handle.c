@@ -132,54 +132,44 @@ static int hold_stream(Handle *handle, PyObject *given, gmm_stream *stream, Hand
   return 0;
 }
 
-/* The caller has closed the handle and holds its context, if that is open. */
-static gmm_result give_back(Handle *handle, gmm_stream stream) {
-  void *const pointer = handle->pointer;
-  gmm_context *const context = handle->parent ? (gmm_context *)handle->parent->pointer : NULL;
-  gmm_result result = GMM_OK;
-  /* The owner of external memory goes with `held`. A quick free keeps the GIL, as in allocate.c. */
-  if (handle->kind == HANDLE_EXTERNAL) return GMM_OK;
-  if (handle->kind == HANDLE_BLOCK && gmm_try_free(context, pointer, stream) == GMM_OK) return GMM_OK;
-  PyThreadState *state = gmm_python_leave_gil();
-  switch (handle->kind) {
+/* The library's end of a handle. A ticket's waits for its operation, a watcher's or lease's for its callback. */
+static gmm_result call_end(HandleKind kind, void *pointer, gmm_context *context, gmm_stream stream) {
+  switch (kind) {
     case HANDLE_CONTEXT:
-      result = gmm_context_release((gmm_context *)pointer);
-      break;
+      return gmm_context_release((gmm_context *)pointer);
     case HANDLE_HEAP:
-      result = gmm_heap_destroy((gmm_heap *)pointer);
-      break;
+      return gmm_heap_destroy((gmm_heap *)pointer);
     case HANDLE_STREAM:
-      result = gmm_stream_destroy(context, (gmm_stream)pointer);
-      break;
+      return gmm_stream_destroy(context, (gmm_stream)pointer);
     case HANDLE_EVENT:
-      result = gmm_event_destroy((gmm_event *)pointer);
-      break;
-    case HANDLE_TICKET: /* waits for the end of its operation */
-      result = gmm_ticket_destroy((gmm_ticket *)pointer);
-      if (result >= 0) later_changed();
-      break;
-    case HANDLE_WATCHER: /* waits for its callback */
-      result = gmm_watcher_destroy((gmm_watcher *)pointer);
-      break;
-    case HANDLE_LEASE: /* waits for its callback */
-      result = gmm_lease_destroy((gmm_lease *)pointer);
-      break;
+      return gmm_event_destroy((gmm_event *)pointer);
+    case HANDLE_TICKET:
+      return gmm_ticket_destroy((gmm_ticket *)pointer);
+    case HANDLE_WATCHER:
+      return gmm_watcher_destroy((gmm_watcher *)pointer);
+    case HANDLE_LEASE:
+      return gmm_lease_destroy((gmm_lease *)pointer);
     case HANDLE_SNAPSHOT:
-      result = gmm_snapshot_destroy((gmm_snapshot *)pointer);
-      break;
+      return gmm_snapshot_destroy((gmm_snapshot *)pointer);
     case HANDLE_BLOCK:
-      result = gmm_free(context, pointer, stream);
-      break;
+      return gmm_free(context, pointer, stream);
     case HANDLE_IMPORT:
-      result = gmm_ipc_close(context, pointer);
-      break;
+      return gmm_ipc_close(context, pointer);
     case HANDLE_PIN:
-      result = gmm_unpin(context, pointer);
-      break;
-    case HANDLE_EXTERNAL:
-    case HANDLE_NONE:
-      break;
+      return gmm_unpin(context, pointer);
+    default: /* the owner of external memory goes with `held` */
+      return GMM_OK;
   }
+}
+
+/* The caller has closed the handle and holds its context, if that is open. A quick free keeps the GIL, as in
+ * allocate.c. */
+static gmm_result give_back(Handle *handle, gmm_stream stream) {
+  gmm_context *const context = handle->parent ? (gmm_context *)handle->parent->pointer : NULL;
+  if (handle->kind == HANDLE_BLOCK && gmm_try_free(context, handle->pointer, stream) == GMM_OK) return GMM_OK;
+  PyThreadState *state = gmm_python_leave_gil();
+  const gmm_result result = call_end(handle->kind, handle->pointer, context, stream);
+  if (handle->kind == HANDLE_TICKET && result >= 0) later_changed();
   gmm_python_take_gil(state);
   return result;
 }
@@ -301,13 +291,11 @@ static void handle_finalize(PyObject *self) {
 
 /* --- The begin ------------------------------------------------------------------------------------------------ */
 
-/* Calls arguments[skipped] with the arguments behind it: a function that makes something. Returns its result, the last
- * part of which is the pointer to what it made. A signal's handler may raise an exception after each call that Python
- * code makes, and nobody would have the result of the call. So both steps are made in C: the call, and taking what it
- * made. */
-static PyObject *make(PyObject *arguments, Py_ssize_t skipped, void **pointer) {
-  PyObject *rest = PyTuple_GetSlice(arguments, skipped + 1, PyTuple_GET_SIZE(arguments));
-  PyObject *made = rest ? PyObject_CallObject(PyTuple_GET_ITEM(arguments, skipped), rest) : NULL;
+/* Calls arguments[2] with the arguments behind it: a function that makes something. Returns its result, the last part
+ * of which is the pointer to what it made. */
+static PyObject *make(PyObject *arguments, void **pointer) {
+  PyObject *rest = PyTuple_GetSlice(arguments, 3, PyTuple_GET_SIZE(arguments));
+  PyObject *made = rest ? PyObject_CallObject(PyTuple_GET_ITEM(arguments, 2), rest) : NULL;
   Py_XDECREF(rest);
   if (!made) return NULL;
   *pointer = PyLong_AsVoidPtr(PyTuple_Check(made) ? PyTuple_GET_ITEM(made, PyTuple_GET_SIZE(made) - 1) : made);
@@ -315,32 +303,11 @@ static PyObject *make(PyObject *arguments, Py_ssize_t skipped, void **pointer) {
   return made;
 }
 
-PyObject *native_hand_over(PyObject *module, PyObject *arguments) {
-  (void)module;
-  if (PyTuple_GET_SIZE(arguments) < 3)
-    return PyErr_Format(PyExc_TypeError, "hand_over(take, give_back, function, ...)");
-  void *pointer;
-  PyObject *made = make(arguments, 2, &pointer);
-  if (!made) return NULL;
-  Py_DECREF(made);
-  PyObject *address = PyLong_FromVoidPtr(pointer);
-  if (!address) return NULL;
-  PyObject *taken = PyObject_CallFunctionObjArgs(PyTuple_GET_ITEM(arguments, 0), address, NULL);
-  if (!taken) {
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    PyObject *given = PyObject_CallFunctionObjArgs(PyTuple_GET_ITEM(arguments, 1), address, NULL);
-    if (!given) PyErr_WriteUnraisable(PyTuple_GET_ITEM(arguments, 1));
-    Py_XDECREF(given);
-    PyErr_Restore(type, value, trace);
-  }
-  Py_DECREF(address);
-  return taken;
-}
-
 /* _open(kind, context, function, *arguments) -> the function's result
  *
- * Opens the handle with what the function makes. A pin has the address that the function is given. */
+ * Opens the handle with what the function makes. A signal's handler may raise an exception after each call that Python
+ * code makes, and nobody would have the result of the call. So the call, and taking what it made, are one step in C. A
+ * pin has the address that the function is given. */
 static PyObject *handle_open(PyObject *self, PyObject *arguments) {
   Handle *handle = (Handle *)self;
   const Py_ssize_t count = PyTuple_GET_SIZE(arguments);
@@ -359,7 +326,7 @@ static PyObject *handle_open(PyObject *self, PyObject *arguments) {
   Handle *context = is_root ? NULL : handle_enter(parent, HANDLE_CONTEXT);
   if (!context && !is_root) return NULL;
   void *pointer;
-  PyObject *made = make(arguments, 2, &pointer);
+  PyObject *made = make(arguments, &pointer);
   if (made) {
     Py_XINCREF(context);
     handle->parent = context;

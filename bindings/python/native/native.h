@@ -35,7 +35,7 @@ void gmm_python_take_gil(PyThreadState *state);
 /** True on a thread that calls the library from Python code: a callback's exception can reach that code. */
 int gmm_python_thread_is_inside(void);
 
-/* handle.c */
+/* handle.c: contexts and what they own; begin, end, and the counts of users and views */
 
 /** The kinds of objects behind a handle. From HANDLE_BLOCK on it is a Memory. */
 typedef enum {
@@ -88,11 +88,6 @@ PyObject *handle_raise_closed(const Handle *handle);
 PyObject *handle_close_on(Handle *handle, PyObject *on);
 /** Ends a handle that the program did not close, and reports a failure. is_late: on the thread of later.c. */
 void handle_end(Handle *handle, PyObject *on, int is_late);
-/**
- * hand_over(take, give_back, function, *arguments) -> take(address): for memory that another package's object owns.
- * When take() raises an exception, give_back(address) is called.
- */
-PyObject *native_hand_over(PyObject *module, PyObject *arguments);
 /** A new reference to a callable that a handle holds; NULL: none. Another thread may replace it. */
 PyObject *handle_callable(Handle *handle, PyObject **place);
 /** Whether a handle is open, and so is its context, and no reset has ended it. */
@@ -103,7 +98,7 @@ int handle_is_open(const Handle *handle);
  */
 int handle_stream(PyObject *object, gmm_stream *stream, Handle **held);
 
-/* fields.c */
+/* fields.c: options */
 
 /** A field of options. kind: 'I', 'i' and 'Q' numbers, 'P' an address, 's' text, 'L' a list, 'C' a callback. */
 typedef struct {
@@ -127,7 +122,7 @@ int options_read(PyObject *given, const StructType *type, void *to, void **list)
 /** Reads a text without null characters, which lives as long as its object. 0, or -1 with an exception. */
 int text_read(PyObject *object, const char **text);
 
-/* memory.c */
+/* memory.c: a handle with a size and the buffer protocol, for gmm.Buffer and gmm.Pin */
 
 typedef struct Memory {
   Handle base;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes a CallbackMemoryResource of RMM's Python package call gmm, and not Python. gmm/_rmm/compiled.py compiles this
- * file where librmm's headers are installed.
+ * Makes a CallbackMemoryResource of RMM's Python package call gmm, and not Python. gmm/rmm.py compiles this file
+ * where librmm's headers are installed.
  *
  * RMM's Python class owns a C++ object with two std::function. This file puts another such object into its place, whose
  * functions are C++. The class then owns gmm's resource as it owned its own: whatever RMM copies of it holds gmm's

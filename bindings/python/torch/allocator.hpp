@@ -70,24 +70,6 @@ inline DeviceIndex current_device() {
 inline cudaStream_t as_cuda(gmm_stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
 inline gmm_stream as_gmm(cudaStream_t stream) { return reinterpret_cast<gmm_stream>(stream); }
 
-inline TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, uint64_t address, uint64_t size,
-                             gmm_stream stream, PoolId pool, c10::approx_time_t time, const Context &context,
-                             const std::string &compile, const std::string &user) {
-  const auto at = static_cast<size_t>(address);
-  const auto bytes = static_cast<size_t>(size);
-  const auto on = as_cuda(stream);
-  (void)compile;
-  (void)user;
-  (void)pool;
-#if GMM_TORCH_VERSION >= 210
-  return TraceEntry(action, device, at, bytes, on, pool, time, context, compile, user);
-#elif GMM_TORCH_VERSION >= 208
-  return TraceEntry(action, device, at, bytes, on, pool, time, context, compile);
-#else
-  return TraceEntry(action, device, at, bytes, on, time, context);
-#endif
-}
-
 // The memory of a device's heaps. Page-locked memory and CPU tensors are counted for it too, but do not lie on it.
 struct Reserved {
   uint64_t bytes = 0, peak_bytes = 0, extents = 0;
@@ -125,25 +107,23 @@ inline Reserved reserved_of(gmm_device device) {
 
 // The extents of a device's heaps that have memory now: nothing of them is paused.
 inline gmm_result extents_of(gmm_device device, std::vector<Range> *out) {
-  for (const gmm_kind kind : kKinds) {
-    const gmm_scope_desc scope = scope_of(device, kind);
-    gmm_snapshot *snapshot = nullptr;
-    gmm_result result = gmm_snapshot_create(context(), &scope, &snapshot);
-    if (result == GMM_ERROR_OUT_OF_HOST_MEMORY) return result;
-    if (result < 0) continue;  // the device lacks the kind
-    gmm_snapshot_info info = sized<gmm_snapshot_info>();
-    result = gmm_snapshot_query(snapshot, &info);
-    for (uint64_t i = 0; result >= 0 && i < info.extent_count; ++i) {
-      gmm_extent_info extent = sized<gmm_extent_info>();
-      result = gmm_snapshot_query_extent(snapshot, i, &extent);
-      const bool is_host = host->tag() != 0 && extent.tag == host->tag();
-      if (result >= 0 && extent.state == GMM_STATE_ACTIVE && !is_host)
-        out->push_back({reinterpret_cast<uintptr_t>(extent.address), extent.size});
-    }
-    complain(gmm_snapshot_destroy(snapshot), "snapshot");
-    if (result < 0) return result;
+  gmm_scope_desc scope = sized<gmm_scope_desc>();
+  scope.flags = GMM_SCOPE_DEVICE;
+  scope.device = device;
+  gmm_snapshot *snapshot = nullptr;
+  gmm_result result = gmm_snapshot_create(context(), &scope, &snapshot);
+  if (result < 0) return result;
+  gmm_snapshot_info info = sized<gmm_snapshot_info>();
+  result = gmm_snapshot_query(snapshot, &info);
+  for (uint64_t i = 0; result >= 0 && i < info.extent_count; ++i) {
+    gmm_extent_info extent = sized<gmm_extent_info>();
+    result = gmm_snapshot_query_extent(snapshot, i, &extent);
+    const bool is_host = extent.kind == GMM_KIND_HOST || (host->tag() != 0 && extent.tag == host->tag());
+    if (result >= 0 && extent.state == GMM_STATE_ACTIVE && !is_host)
+      out->push_back({reinterpret_cast<uintptr_t>(extent.address), extent.size});
   }
-  return GMM_OK;
+  complain(gmm_snapshot_destroy(snapshot), "snapshot");
+  return result;
 }
 
 // The private pools that threads allocate to. While there is none, a device's allocations only read `count`.
@@ -232,10 +212,7 @@ class Allocator final : public CUDAAllocator {
   void *allocate_block(int32_t number, size_t size, gmm_stream stream) {
     Device &device = device_of(number);
     const Context context = gather(RecordContext::STATE);
-    Live live;
-    live.requested = size;
-    live.stream = stream;
-    live.device = number;
+    Live live{nullptr, size, stream, nullptr, nullptr, {}, number};
     uint64_t bytes = rounded(size);
     const gmm_result result = attempt(device, size, stream, &live);
     if (C10_UNLIKELY(result < 0)) recover(device, size, stream, result, &live);
@@ -299,12 +276,6 @@ class Allocator final : public CUDAAllocator {
     return raw_alloc_with_stream(size, c10::cuda::getCurrentCUDAStream(current_device()));
   }
 
-  // From PyTorch 2.15 on: a block at an address that the caller chooses.
-  DataPtr allocateWithAddress(size_t size, void *address) {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "gmm: a block of ", size, " bytes at ", address,
-                                " was asked for; gmm's heaps choose the addresses of blocks: call allocate()");
-  }
-
   void *raw_alloc_with_stream(size_t size, cudaStream_t stream) override {
     return size == 0 ? nullptr : allocate_block(current_device(), size, as_gmm(stream));
   }
@@ -330,15 +301,12 @@ class Allocator final : public CUDAAllocator {
   void setMemoryFraction(double fraction, DeviceIndex device) override {
     TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction, ". Please set within [0, 1].");
     gmm_device_info info = sized<gmm_device_info>();
-    gmm_result result = gmm_device_query(context(), device, &info);
-    if (result >= 0) {  // managed memory counts wherever its pages are
-      gmm_scope_desc scope = sized<gmm_scope_desc>();
-      scope.flags = GMM_SCOPE_DEVICE;
-      scope.device = device;
-      const auto limit = static_cast<uint64_t>(fraction * static_cast<double>(info.total_memory));
-      result = gmm_limit_set(context(), &scope, fraction >= 1.0 ? GMM_NO_LIMIT : limit);
-    }
-    check(result, "set_per_process_memory_fraction");
+    check(gmm_device_query(context(), device, &info), "set_per_process_memory_fraction");
+    gmm_scope_desc scope = sized<gmm_scope_desc>();
+    scope.flags = GMM_SCOPE_DEVICE;  // managed memory counts wherever its pages are
+    scope.device = device;
+    const auto limit = static_cast<uint64_t>(fraction * static_cast<double>(info.total_memory));
+    check(gmm_limit_set(context(), &scope, fraction >= 1.0 ? GMM_NO_LIMIT : limit), "set_per_process_memory_fraction");
     device_of(device).fraction = fraction;
   }
 
@@ -379,14 +347,17 @@ class Allocator final : public CUDAAllocator {
     return info.allocation_base;
   }
 
+  // A stream uses the memory until its free. GMM_UNCHANGED: it is not gmm's.
+  gmm_result note_use(void *memory, gmm_device device, gmm_stream stream) {
+    Live live;
+    if (!ledger_.look(memory, &live) || live.block == nullptr) return gmm_torch::record(memory, device, stream);
+    device_of(live.device).pools.record(live.block, stream);
+    return GMM_OK;
+  }
+
   void recordStream(const DataPtr &data, c10::cuda::CUDAStream stream) override {
     if (data.get() == nullptr) return;
-    Live live;
-    if (ledger_.look(data.get(), &live) && live.block != nullptr) {
-      device_of(live.device).pools.record(live.block, as_gmm(stream.stream()));
-      return;
-    }
-    check(gmm_torch::record(data.get(), stream.device_index(), as_gmm(stream.stream())), "record_stream");
+    check(note_use(data.get(), stream.device_index(), as_gmm(stream.stream())), "record_stream");
   }
   void recordStream(const DataPtr &data, c10::Stream stream) { recordStream(data, c10::cuda::CUDAStream(stream)); }
 
@@ -483,24 +454,6 @@ class Allocator final : public CUDAAllocator {
     if (!compile_contexts().empty()) compile_contexts().pop_back();
   }
 
-  bool supportsUserMetadata() { return true; }
-  void setUserMetadata(const std::string &words) { user_metadata() = words; }
-  std::string getUserMetadata() { return user_metadata(); }
-  void annotateMemory(const void *memory, const std::string &words) {
-#if GMM_TORCH_VERSION >= 214
-    Live live;
-    if (!recording() || !ledger_.look(memory, &live)) return;
-    std::string mine = words;
-    mine.swap(user_metadata());
-    record(device_of(live.device), TraceEntry::ANNOTATE, address_of(memory), rounded(live.requested), live.stream,
-           live.pool, nullptr);
-    mine.swap(user_metadata());
-#else
-    (void)memory;
-    (void)words;
-#endif
-  }
-
   Context getContextForPointer(const void *memory) {
     Live live;
     if (!ledger_.look(memory, &live) || live.context == nullptr) return nullptr;
@@ -541,13 +494,10 @@ class Allocator final : public CUDAAllocator {
     Device &device = device_of(number);
     const std::lock_guard<std::mutex> guard(device.underway.mutex);
     auto &entries = device.underway.entries;
-    for (auto at = entries.begin(); at != entries.end(); ++at) {
-      if (at->id != id) continue;
-      entries.erase(at);
-      device.underway.count.fetch_sub(1, std::memory_order_release);
-      return;
-    }
-    TORCH_CHECK(false, "endAllocatePool: not currently recording to mempool_id");
+    const auto at = std::find_if(entries.begin(), entries.end(), [&](const auto &entry) { return entry.id == id; });
+    TORCH_CHECK(at != entries.end(), "endAllocatePool: not currently recording to mempool_id");
+    entries.erase(at);
+    device.underway.count.fetch_sub(1, std::memory_order_release);
   }
 
   void releasePool(DeviceIndex number, MempoolId id) override { device_of(number).pools.release(id); }
@@ -573,10 +523,8 @@ class Allocator final : public CUDAAllocator {
     Device &device = device_of(number);
     TORCH_CHECK(device.pools.has(id), "Could not find pool of id");
     const std::vector<void *> live = device.pools.live(id);
-    if (live.size() != expected.size()) return false;
-    for (void *memory : live)
-      if (expected.count(memory) == 0) return false;
-    return true;
+    return live.size() == expected.size() &&
+           std::all_of(live.begin(), live.end(), [&](void *memory) { return expected.count(memory) != 0; });
   }
 
   std::shared_ptr<AllocatorState> getCheckpointState(DeviceIndex number, MempoolId id) override {
@@ -601,16 +549,10 @@ class Allocator final : public CUDAAllocator {
       delta.ptrs_freed.push_back(memory);
     }
     for (PoolBlock *block : made) {
-      Live live;
-      live.memory = reinterpret_cast<void *>(block->address);
-      live.requested = block->requested;
-      live.stream = block->stream;
-      live.block = block;
-      live.pool = mine->blocks.id;
-      live.device = number;
-      ledger_.insert(live);
+      void *memory = reinterpret_cast<void *>(block->address);
+      ledger_.insert({memory, block->requested, block->stream, block, nullptr, mine->blocks.id, number});
       device.stats.allocate(block->size, block->requested);
-      delta.dataptrs_allocd.emplace_back(live.memory, live.memory, &raw_deleter_function,
+      delta.dataptrs_allocd.emplace_back(memory, memory, &raw_deleter_function,
                                          c10::Device(c10::DeviceType::CUDA, number));
     }
     return delta;
@@ -674,11 +616,6 @@ class Allocator final : public CUDAAllocator {
  private:
   static uint64_t address_of(const void *memory) { return reinterpret_cast<uintptr_t>(memory); }
 
-  static std::string &user_metadata() {
-    thread_local std::string words;
-    return words;
-  }
-
   static std::vector<std::string> &compile_contexts() {
     thread_local std::vector<std::string> stack;
     return stack;
@@ -703,9 +640,15 @@ class Allocator final : public CUDAAllocator {
               PoolId pool, const Context &context) {
     if (C10_LIKELY(!recording())) return;
     const bool keep = context_level_.load(std::memory_order_relaxed) >= static_cast<int>(RecordContext::ALLOC);
+    const Context kept = keep ? context : nullptr;
+    const c10::approx_time_t now = c10::getApproximateTime();
+#if GMM_TORCH_VERSION >= 208
     const std::string compile = compile_contexts().empty() ? std::string("N/A") : compile_contexts().back();
-    TraceEntry entry = make_entry(action, device.index, address, size, stream, pool, c10::getApproximateTime(),
-                                  keep ? context : nullptr, compile, user_metadata());
+    TraceEntry entry(action, device.index, address, size, as_cuda(stream), pool, now, kept, compile);
+#else
+    (void)pool;
+    TraceEntry entry(action, device.index, address, size, as_cuda(stream), now, kept);
+#endif
     if (tracked_)
       for (const AllocatorTraceTracker &tracker : copy_of(trackers_)) tracker(entry);
     if (history_on_ && (skipped_.load(std::memory_order_relaxed) >> action & 1) == 0)
@@ -746,7 +689,7 @@ class Allocator final : public CUDAAllocator {
     const bool is_short = result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_OUT_OF_HOST_MEMORY ||
                           result == GMM_ERROR_LIMIT_EXCEEDED || result == GMM_ERROR_SIZE_OVERFLOW;
     TORCH_CHECK(is_short, "gmm: allocation: ", why);
-    device.stats.count_retry();
+    device.stats.count(&DeviceStats::num_alloc_retries);
     for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
       c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
     host->collect(true);
@@ -757,7 +700,7 @@ class Allocator final : public CUDAAllocator {
       adopt(device.pools.borrow(size, stream, &live->pool), live);
     }
     if (live->memory != nullptr) return;
-    device.stats.count_oom();
+    device.stats.count(&DeviceStats::num_ooms);
     gmm_device_info info = sized<gmm_device_info>();
     (void)gmm_device_query(context(), device.index, &info);
     record(device, TraceEntry::OOM, info.free_memory, size, stream, live->pool, gather(RecordContext::ALLOC));
@@ -795,14 +738,8 @@ class Allocator final : public CUDAAllocator {
   std::vector<Part> live_parts(const Device &device) const {
     std::vector<Part> live;
     ledger_.each([&](const Live &block) {
-      if (block.device != device.index || block.block != nullptr) return;
-      Part part;
-      part.address = address_of(block.memory);
-      part.size = rounded(block.requested);
-      part.requested = block.requested;
-      part.allocated = part.active = true;
-      part.stream = block.stream;
-      live.push_back(part);
+      if (block.device == device.index && block.block == nullptr)
+        live.push_back({address_of(block.memory), rounded(block.requested), block.requested, true, true, block.stream});
     });
     std::sort(live.begin(), live.end(), [](const Part &a, const Part &b) { return a.address < b.address; });
     return live;

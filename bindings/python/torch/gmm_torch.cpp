@@ -175,7 +175,11 @@ void *gmm_torch_host_alloc(uint64_t size) { return host->allocate(size); }
 void gmm_torch_host_free(void *memory) { host->free(memory); }
 uint64_t gmm_torch_host_collect(int32_t wait) { return host->collect(wait != 0); }
 gmm_result gmm_torch_record(void *memory, gmm_device device, gmm_stream stream) {
+#ifdef GMM_TORCH_CUDA
+  return ours().note_use(memory, device, stream);
+#else
   return record(memory, device, stream);
+#endif
 }
 gmm_result gmm_torch_move(void *memory, uint64_t size, gmm_device location, gmm_device device, gmm_stream stream) {
   return hints.move(memory, size, location, device, stream);

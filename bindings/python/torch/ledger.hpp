@@ -54,14 +54,9 @@ class Counters {
     change<&Stat::decrease>(size, 0, false, true);
   }
 
-  void count_retry() {
+  void count(int64_t DeviceStats::*number) {
     const std::lock_guard<SpinLock> guard(lock_);
-    ++stats_.num_alloc_retries;
-  }
-
-  void count_oom() {
-    const std::lock_guard<SpinLock> guard(lock_);
-    ++stats_.num_ooms;
+    ++(stats_.*number);
   }
 
   // The memory of the heaps now, and its peak so far. The heaps' extents serve both sizes: the small pool's
@@ -164,27 +159,15 @@ class Ledger {
 
   // Removes a block. False: it is not live here.
   bool take(const void *memory, Live *out) {
-    const uint64_t hash = hash_of(memory);
-    Shard &shard = shards_[hash >> kShardShift];
-    const std::lock_guard<SpinLock> guard(shard.lock);
-    if (shard.slots.empty()) return false;
-    Live *slot = find(shard, hash, memory);
-    if (slot->memory == nullptr) return false;
-    *out = *slot;
-    remove(shard, slot);
-    --shard.count;
-    return true;
+    return with_slot(memory, [&](Shard &shard, Live *slot) {
+      *out = *slot;
+      remove(shard, slot);
+      --shard.count;
+    });
   }
 
   bool look(const void *memory, Live *out) const {
-    const uint64_t hash = hash_of(memory);
-    Shard &shard = shards_[hash >> kShardShift];
-    const std::lock_guard<SpinLock> guard(shard.lock);
-    if (shard.slots.empty()) return false;
-    const Live *slot = find(shard, hash, memory);
-    if (slot->memory == nullptr) return false;
-    *out = *slot;
-    return true;
+    return with_slot(memory, [&](Shard &, Live *slot) { *out = *slot; });
   }
 
   // Calls visit(const Live &) for each block of a shard while its lock is held.
@@ -209,6 +192,18 @@ class Ledger {
 
   static uint64_t hash_of(const void *memory) {
     return (reinterpret_cast<uintptr_t>(memory) >> 8) * 0x9E3779B97F4A7C15ull;
+  }
+
+  template <class Use>
+  bool with_slot(const void *memory, Use use) const {
+    const uint64_t hash = hash_of(memory);
+    Shard &shard = shards_[hash >> kShardShift];
+    const std::lock_guard<SpinLock> guard(shard.lock);
+    if (shard.slots.empty()) return false;
+    Live *slot = find(shard, hash, memory);
+    if (slot->memory == nullptr) return false;
+    use(shard, slot);
+    return true;
   }
 
   static size_t home(const Shard &shard, uint64_t hash) { return (hash >> 20) & (shard.slots.size() - 1); }

@@ -58,6 +58,7 @@ struct PoolBlock {
   Uses uses;  // by record_stream()
 
   bool busy() const { return allocated || !uses.empty(); }
+  Part part() const { return {address, size, allocated ? requested : 0, allocated, busy(), stream}; }
 };
 
 struct BySize {
@@ -79,13 +80,8 @@ struct Pool {
 
 // A pool's blocks at one moment.
 struct PoolState {
-  struct Block {
-    uint64_t segment, address, size, requested;
-    gmm_stream stream;
-    bool allocated;
-  };
   PoolId id;
-  std::vector<Block> blocks;
+  std::vector<std::pair<uint64_t, Part>> blocks;  // each with its segment's address
 };
 
 // The services that the pools of a device need.
@@ -233,8 +229,8 @@ class Pools {
 
   std::vector<void *> live(PoolId id) const {
     std::vector<void *> out;
-    for (const PoolState::Block &block : checkpoint(id).blocks)
-      if (block.allocated) out.push_back(reinterpret_cast<void *>(block.address));
+    for (const auto &[segment, part] : checkpoint(id).blocks)
+      if (part.allocated) out.push_back(reinterpret_cast<void *>(part.address));
     return out;
   }
 
@@ -244,8 +240,7 @@ class Pools {
     const auto at = pools_.find(id);
     if (at == pools_.end()) return state;
     for (const auto &[address, block] : at->second.blocks)
-      state.blocks.push_back(
-          {block.segment->address, address, block.size, block.requested, block.stream, block.allocated});
+      state.blocks.emplace_back(block.segment->address, block.part());
     return state;
   }
 
@@ -258,16 +253,16 @@ class Pools {
     const auto found = pools_.find(state.id);
     if (found == pools_.end()) return state.blocks.empty();
     Pool &pool = found->second;
-    for (const PoolState::Block &block : state.blocks)
-      if (pool.segments.count(block.segment) == 0) return false;
+    for (const auto &[segment, part] : state.blocks)
+      if (pool.segments.count(segment) == 0) return false;
     for (const PoolBlock *block : waiting_)
       if (block->segment->pool == &pool) return false;
     for (const auto &[address, block] : pool.blocks)
       if (block.allocated) freed->push_back(reinterpret_cast<void *>(address));
     for (auto &free_blocks : pool.free_blocks) free_blocks.clear();
     pool.blocks.clear();
-    for (const PoolState::Block &from : state.blocks) {
-      PoolBlock *block = add(pool.segments[from.segment], from.address, from.size, from.stream);
+    for (const auto &[segment, from] : state.blocks) {
+      PoolBlock *block = add(pool.segments[segment], from.address, from.size, from.stream);
       block->allocated = from.allocated;
       block->requested = from.requested;
       if (from.allocated)
@@ -288,11 +283,7 @@ class Pools {
       for (const auto &[address, segment] : pool.segments) {
         std::vector<Part> parts;
         const auto end = pool.blocks.lower_bound(address + segment.size);
-        for (auto at = pool.blocks.find(address); at != end; ++at) {
-          const PoolBlock &block = at->second;
-          parts.push_back({block.address, block.size, block.allocated ? block.requested : 0, block.allocated,
-                           block.busy(), block.stream});
-        }
+        for (auto at = pool.blocks.find(address); at != end; ++at) parts.push_back(at->second.part());
         visit(pool, segment, parts);
       }
     }
@@ -351,22 +342,19 @@ class Pools {
     auto &blocks = segment.pool->blocks;
     auto &free_blocks = segment.pool->free_blocks[segment.small];
     const auto join = [&](auto first, auto second) {
-      if (first->second.segment != &segment || second->second.segment != &segment) return first;
-      if (first->second.busy() || second->second.busy()) return first;
+      if (first->second.segment != &segment || second->second.segment != &segment) return false;
+      if (first->second.busy() || second->second.busy()) return false;
       free_blocks.erase(&first->second);
       free_blocks.erase(&second->second);
       first->second.size += second->second.size;
       blocks.erase(second);
-      return first;
+      return true;
     };
     auto at = blocks.find(block->address);
     at->second.requested = 0;
     if (const auto after = std::next(at); after != blocks.end()) join(at, after);
-    if (at != blocks.begin()) {
-      const uint64_t address = at->first;
-      const auto before = join(std::prev(at), at);
-      if (blocks.count(address) == 0) at = before;
-    }
+    if (at != blocks.begin())
+      if (const auto before = std::prev(at); join(before, at)) at = before;
     free_blocks.insert(&at->second);
   }
 

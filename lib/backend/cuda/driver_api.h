@@ -42,10 +42,7 @@ typedef enum CUresult_enum {
   CUDA_ERROR_NO_DEVICE = 100,
   CUDA_ERROR_INVALID_DEVICE = 101,
   CUDA_ERROR_INVALID_CONTEXT = 201,
-  CUDA_ERROR_MAP_FAILED = 205,
   CUDA_ERROR_UNMAP_FAILED = 206,
-  CUDA_ERROR_ALREADY_MAPPED = 208,
-  CUDA_ERROR_NOT_MAPPED = 211,
   CUDA_ERROR_ECC_UNCORRECTABLE = 214,
   CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217,
   CUDA_ERROR_INVALID_PTX = 218,
@@ -56,8 +53,6 @@ typedef enum CUresult_enum {
   CUDA_ERROR_NOT_READY = 600,
   CUDA_ERROR_ILLEGAL_ADDRESS = 700,
   CUDA_ERROR_LAUNCH_TIMEOUT = 702,
-  CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
-  CUDA_ERROR_PEER_ACCESS_NOT_ENABLED = 705,
   CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
   CUDA_ERROR_ASSERT = 710,
   CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
@@ -67,7 +62,6 @@ typedef enum CUresult_enum {
   CUDA_ERROR_LAUNCH_FAILED = 719,
   CUDA_ERROR_NOT_PERMITTED = 800,
   CUDA_ERROR_NOT_SUPPORTED = 801,
-  CUDA_ERROR_SYSTEM_NOT_READY = 802,
   CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
   CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
   CUDA_ERROR_STREAM_CAPTURE_MERGE = 902,
@@ -86,9 +80,7 @@ typedef enum CUmemPool_attribute_enum {
   CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
 } CUmemPool_attribute;
 typedef enum CUdevice_attribute_enum {
-  CU_DEVICE_ATTRIBUTE_INTEGRATED = 18,
   CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID = 34,
-  CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING = 41,
   CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY = 83,
   CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS = 88,
   CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS = 89,
@@ -144,7 +136,6 @@ typedef enum CUmemLocationType_enum {
   CU_MEM_LOCATION_TYPE_DEVICE = 1,
   CU_MEM_LOCATION_TYPE_HOST = 2,
   CU_MEM_LOCATION_TYPE_HOST_NUMA = 3,
-  CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT = 4,
 } CUmemLocationType;
 typedef enum CUmemAllocationType_enum {
   CU_MEM_ALLOCATION_TYPE_PINNED = 1,
@@ -210,7 +201,6 @@ enum {
   CU_GRAPH_USER_OBJECT_MOVE = 1,
   CU_IPC_HANDLE_SIZE = 64,
   CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1,
-  CU_MEMHOSTALLOC_DEVICEMAP = 2,
   CU_MEMHOSTALLOC_PORTABLE = 1,
   CU_MEMHOSTALLOC_WRITECOMBINED = 4,
   CU_MEMHOSTREGISTER_DEVICEMAP = 2,
@@ -345,7 +335,6 @@ typedef struct CUcheckpointUnlockArgs_st {
   REQUIRED(cuDeviceGetCount, cuDeviceGetCount, 2000, (int *))                                                          \
   REQUIRED(cuDeviceGet, cuDeviceGet, 2000, (CUdevice *, int))                                                          \
   REQUIRED(cuDeviceGetName, cuDeviceGetName, 2000, (char *, int, CUdevice))                                            \
-  OTHER(cuDeviceGetUuid, cuDeviceGetUuid, 9020, (CUuuid *, CUdevice))                                                  \
   REQUIRED(cuDeviceGetUuid, cuDeviceGetUuid_v2, 11040, (CUuuid *, CUdevice))                                           \
   OPTIONAL(cuDeviceGetLuid, cuDeviceGetLuid, 10000, (char *, unsigned int *, CUdevice))                                \
   REQUIRED(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020, (size_t *, CUdevice))                                          \
@@ -362,13 +351,9 @@ typedef struct CUcheckpointUnlockArgs_st {
   REQUIRED(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (CUcontext))                                                   \
   REQUIRED(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (CUcontext *))                                                   \
   REQUIRED(cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice *))                                                         \
-  OTHER(cuCtxGetDevice, cuCtxGetDevice_v2, 13000, (CUdevice *, CUcontext))                                             \
   OTHER(cuCtxGetId, cuCtxGetId, 12000, (CUcontext, unsigned long long *))                                              \
   OTHER(cuCtxRecordEvent, cuCtxRecordEvent, 12050, (CUcontext, CUevent))                                               \
   REQUIRED(cuCtxSynchronize, cuCtxSynchronize, 2000, (void))                                                           \
-  OTHER(cuCtxSynchronize, cuCtxSynchronize_v2, 13000, (CUcontext))                                                     \
-  OTHER(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000, (CUcontext, unsigned int))                                 \
-  OTHER(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, 4000, (CUcontext))                                             \
   REQUIRED(cuMemGetInfo, cuMemGetInfo_v2, 3020, (size_t *, size_t *))                                                  \
   REQUIRED(cuMemAlloc, cuMemAlloc_v2, 3020, (CUdeviceptr *, size_t))                                                   \
   REQUIRED(cuMemFree, cuMemFree_v2, 3020, (CUdeviceptr))                                                               \
@@ -380,7 +365,6 @@ typedef struct CUcheckpointUnlockArgs_st {
   REQUIRED(cuMemHostRegister, cuMemHostRegister_v2, 6050, (void *, size_t, unsigned int))                              \
   REQUIRED(cuMemHostUnregister, cuMemHostUnregister, 4000, (void *))                                                   \
   REQUIRED(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2, 3020, (CUdeviceptr *, void *, unsigned int))       \
-  OTHER(cuMemHostGetFlags, cuMemHostGetFlags, 2030, (unsigned int *, void *))                                          \
   OTHER(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020, (CUdeviceptr *, size_t *, CUdeviceptr))                   \
   OTHER(cuPointerGetAttribute, cuPointerGetAttribute, 4000, (void *, CUpointer_attribute, CUdeviceptr))                \
   REQUIRED(cuPointerGetAttributes, cuPointerGetAttributes, 7000,                                                       \
@@ -424,10 +408,7 @@ typedef struct CUcheckpointUnlockArgs_st {
            (const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *, unsigned int, CUstream))         \
   REQUIRED(cuDestroyExternalSemaphore, cuDestroyExternalSemaphore, 10000, (CUexternalSemaphore))                       \
   REQUIRED(cuMemAdvise, cuMemAdvise, 8000, (CUdeviceptr, size_t, CUmem_advise, CUdevice))                              \
-  OTHER(cuMemAdvise, cuMemAdvise_v2, 12020, (CUdeviceptr, size_t, CUmem_advise, CUmemLocation))                        \
   REQUIRED(cuMemPrefetchAsync, cuMemPrefetchAsync, 8000, (CUdeviceptr, size_t, CUdevice, CUstream))                    \
-  OTHER(cuMemPrefetchAsync, cuMemPrefetchAsync_v2, 12020,                                                              \
-        (CUdeviceptr, size_t, CUmemLocation, unsigned int, CUstream))                                                  \
   OTHER(cuStreamCreate, cuStreamCreate, 2000, (CUstream *, unsigned int))                                              \
   REQUIRED(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050, (CUstream *, unsigned int, int))              \
   REQUIRED(cuStreamDestroy, cuStreamDestroy_v2, 4000, (CUstream))                                                      \
@@ -435,15 +416,10 @@ typedef struct CUcheckpointUnlockArgs_st {
   REQUIRED(cuStreamQuery, cuStreamQuery, 2000, (CUstream))                                                             \
   REQUIRED(cuStreamWaitEvent, cuStreamWaitEvent, 3020, (CUstream, CUevent, unsigned int))                              \
   REQUIRED(cuStreamGetCtx, cuStreamGetCtx, 9020, (CUstream, CUcontext *))                                              \
-  OTHER(cuStreamGetPriority, cuStreamGetPriority, 5050, (CUstream, int *))                                             \
   OTHER(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, 5050, (int *, int *))                                \
   REQUIRED(cuStreamIsCapturing, cuStreamIsCapturing, 10000, (CUstream, CUstreamCaptureStatus *))                       \
-  OTHER(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo, 10010, (CUstream, CUstreamCaptureStatus *, cuuint64_t *))      \
   REQUIRED(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2, 11030,                                                   \
            (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **, size_t *))               \
-  OTHER(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3, 12030,                                                      \
-        (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **, const CUgraphEdgeData **,   \
-         size_t *))                                                                                                    \
   OTHER(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010, (CUstream, CUstreamCaptureMode))                         \
   OTHER(cuStreamEndCapture, cuStreamEndCapture, 10000, (CUstream, CUgraph *))                                          \
   OTHER(cuGraphDestroy, cuGraphDestroy, 10000, (CUgraph))                                                              \
@@ -452,10 +428,8 @@ typedef struct CUcheckpointUnlockArgs_st {
   OTHER(cuGraphLaunch, cuGraphLaunch, 10000, (CUgraphExec, CUstream))                                                  \
   REQUIRED(cuGraphRetainUserObject, cuGraphRetainUserObject, 11030,                                                    \
            (CUgraph, CUuserObject, unsigned int, unsigned int))                                                        \
-  OTHER(cuGraphReleaseUserObject, cuGraphReleaseUserObject, 11030, (CUgraph, CUuserObject, unsigned int))              \
   REQUIRED(cuUserObjectCreate, cuUserObjectCreate, 11030,                                                              \
            (CUuserObject *, void *, CUhostFn, unsigned int, unsigned int))                                             \
-  OTHER(cuUserObjectRetain, cuUserObjectRetain, 11030, (CUuserObject, unsigned int))                                   \
   REQUIRED(cuUserObjectRelease, cuUserObjectRelease, 11030, (CUuserObject, unsigned int))                              \
   REQUIRED(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode *))       \
   REQUIRED(cuLaunchHostFunc, cuLaunchHostFunc, 10000, (CUstream, CUhostFn, void *))                                    \

@@ -2,6 +2,8 @@
 #include "backend/host/host_stream.h"
 
 #include <cstring>
+#include <new>
+#include <type_traits>
 
 #include "base/os_memory.h"
 #include "base/thread.h"
@@ -24,46 +26,66 @@ void HostStream::retain() { table_.retain(this); }
 
 void HostStream::release() { table_.release(this); }
 
+template <typename Work>
+Status HostStream::enqueue(Work work) {
+  static_assert(std::is_trivially_copyable_v<Work> && sizeof(Work) <= sizeof(Task::work));
+  Task task;
+  task.run = [](void *own) { (*static_cast<Work *>(own))(); };
+  ::new (task.work) Work(work);
+  return add(task);
+}
+
+template <typename Object, typename Work>
+Status HostStream::enqueue_with(Object *object, Work work) {
+  object->retain();
+  const Status status = enqueue([=] {
+    work(*object);
+    object->release();
+  });
+  if (!status.ok()) object->release();
+  return status;
+}
+
 Status HostStream::call(void (*fn)(void *), void *user) {
-  return enqueue({.kind = TaskKind::kCall, .fn = fn, .user = user});
+  return enqueue([=] { fn(user); });
 }
 
 Status HostStream::copy(void *destination, const void *source, uint64_t size) {
-  return enqueue({.kind = TaskKind::kCopy, .destination = destination, .source = source, .size = size});
+  return enqueue([=] { std::memcpy(destination, source, size); });
 }
 
 Status HostStream::fill(void *destination, uint8_t value, uint64_t size) {
-  return enqueue({.kind = TaskKind::kFill, .value = value, .destination = destination, .size = size});
+  return enqueue([=] { std::memset(destination, value, size); });
 }
 
+// A prefetch is a hint. It must not make the machine swap or run out of memory, and its failure is only logged.
 Status HostStream::populate(void *base, uint64_t size) {
-  return enqueue({.kind = TaskKind::kPopulate, .destination = base, .size = size});
+  return enqueue([this, base, size] {
+    Status status = os::check_available(size, GMM_ERROR_OUT_OF_MEMORY);
+    if (status.ok()) status = os::populate_pages(base, size);
+    if (!status.ok()) log_.write(LogLevel::kDebug, "A prefetch had no effect. %s", last_message());
+  });
 }
 
 Status HostStream::wait_for(HostStream *other, uint64_t position) {
   if (other == this || other->passed(position)) return Status();
-  other->retain();
-  Status status = enqueue({.kind = TaskKind::kWait, .size = position, .other = other});
-  if (!status.ok()) other->release();
-  return status;
-}
-
-Status HostStream::enqueue_shared(TaskKind kind, HostSharedEvent *event, uint64_t number) {
-  event->retain();
-  Status status = enqueue({.kind = kind, .size = number, .shared = event});
-  if (!status.ok()) event->release();
-  return status;
+  return enqueue_with(other, [=](HostStream &stream) { stream.wait_until(position); });
 }
 
 Status HostStream::pass(HostSharedEvent *event, uint64_t number) {
-  return enqueue_shared(TaskKind::kPass, event, number);
+  return enqueue_with(event, [=](HostSharedEvent &passed) { passed.pass(number); });
 }
 
 Status HostStream::wait_for(HostSharedEvent *event, uint64_t number) {
-  return event->passed(number) ? Status() : enqueue_shared(TaskKind::kWaitShared, event, number);
+  if (event->passed(number)) return Status();
+  return enqueue_with(event, [this, number](HostSharedEvent &awaited) {
+    if (!awaited.wait(number))
+      log_.write(LogLevel::kWarning,
+                 "A stream waited for an event whose process has ended; the stream's further work runs.");
+  });
 }
 
-Status HostStream::enqueue(const Task &task) {
+Status HostStream::add(const Task &task) {
   Task *node = allocator_.create<Task>(task);
   if (node == nullptr) return no_memory_for("Queueing work on a stream");
   LockGuard lock(mutex_);
@@ -106,47 +128,13 @@ void HostStream::work() {
     first_ = task->next;
     if (first_ == nullptr) last_ = nullptr;
     mutex_.unlock();
-    run(*task);
+    task->run(task->work);
     allocator_.destroy(task);
     mutex_.lock();
     completed_.store(completed_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     progressed_.notify_all();
   }
   mutex_.unlock();
-}
-
-void HostStream::run(const Task &task) {
-  switch (task.kind) {
-    case TaskKind::kCall:
-      return task.fn(task.user);
-    case TaskKind::kCopy:
-      std::memcpy(task.destination, task.source, task.size);
-      return;
-    case TaskKind::kFill:
-      std::memset(task.destination, task.value, task.size);
-      return;
-    case TaskKind::kPopulate: {
-      // A prefetch is a hint. It must not make the machine swap or run out of memory, and its failure is only logged.
-      Status status = os::check_available(task.size, GMM_ERROR_OUT_OF_MEMORY);
-      if (status.ok()) status = os::populate_pages(task.destination, task.size);
-      if (!status.ok()) log_.write(LogLevel::kDebug, "A prefetch had no effect. %s", last_message());
-      return;
-    }
-    case TaskKind::kWait:
-      task.other->wait_until(task.size);
-      task.other->release();
-      return;
-    case TaskKind::kPass:
-      task.shared->pass(task.size);
-      task.shared->release();
-      return;
-    case TaskKind::kWaitShared:
-      if (!task.shared->wait(task.size))
-        log_.write(LogLevel::kWarning,
-                   "A stream waited for an event whose process has ended; the stream's further work runs.");
-      task.shared->release();
-      return;
-  }
 }
 
 uint64_t HostStream::position() {

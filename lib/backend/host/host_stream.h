@@ -43,27 +43,23 @@ class HostStream : public StreamEntry {
 
  private:
   friend class HostAllocator;
-  enum class TaskKind { kCall, kCopy, kFill, kPopulate, kWait, kPass, kWaitShared };
+  // A function, with the words that it remembers.
   struct Task {
-    TaskKind kind = TaskKind::kCall;
-    uint8_t value = 0;
+    void (*run)(void *work) = nullptr;
     Task *next = nullptr;
-    void *destination = nullptr;
-    const void *source = nullptr;
-    uint64_t size = 0;  // kWait: the position; kPass and kWaitShared: the number of the record
-    void (*fn)(void *) = nullptr;
-    void *user = nullptr;
-    HostStream *other = nullptr;
-    HostSharedEvent *shared = nullptr;
+    alignas(8) unsigned char work[24] = {};
   };
   ~HostStream() = default;
 
-  Status enqueue(const Task &task);
-  Status enqueue_shared(TaskKind kind, HostSharedEvent *event, uint64_t number);
+  template <typename Work>
+  Status enqueue(Work work);
+  // work(object) with a reference to the object.
+  template <typename Object, typename Work>
+  Status enqueue_with(Object *object, Work work);
+  Status add(const Task &task);
   Status start();  // the caller holds the lock
   static void *thread_main(void *stream);
   void work();
-  void run(const Task &task);
 
   const HostAllocator allocator_;
   const Log log_;

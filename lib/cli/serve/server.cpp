@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdarg>
 #include <cstdio>
 #include <cstring>
 
@@ -13,7 +12,6 @@
 namespace gmm {
 namespace {
 
-constexpr uint64_t kAcceptAgainMs = 100;
 constexpr uint64_t kLookAtNameMs = 1000;  // whether somebody deleted the socket
 constexpr uint32_t kMostAtOnce = 16;      // messages of one connection before those of the others
 constexpr char kUnreadySocket[] = "serve.sock.new";
@@ -37,6 +35,7 @@ Status Server::open(int32_t listener) {
   const int locked = os::lock_folder(folder_);
   if (locked == EAGAIN) return fail(GMM_ERROR_BUSY, "Another server has this folder; `gmm serve --status` asks it.");
   if (locked != 0) return system_failure(locked, "the lock of the folder");
+  std::strcpy(name_, kServeSocket);
   if (const int error = poller_.open(); error != 0) return system_failure(error, "epoll");
   // A server of systemd may have had one before, which the socket does not tell.
   bool may_have_predecessor = listener >= 0;
@@ -57,196 +56,113 @@ Status Server::make_socket(bool *was_left) {
   *was_left = os::identify_name(folder_, kServeSocket, &left) == 0;
   if (*was_left && !os::nobody_listens(folder_, kServeSocket))
     return fail(GMM_ERROR_BUSY, "Somebody else listens at %s in this folder.", kServeSocket);
-  os::remove_name(folder_, kServeSocket);
+  remove_name();
   os::remove_name(folder_, kUnreadySocket);
-  const int error =
-      os::listen_at(folder_, kServeSocket, kUnreadySocket, policy_.user_count != 0, &listener_, &socket_identity_);
+  const int error = listen(&listener_);
   if (error != 0) return system_failure(error, kServeSocket);
   made_socket_ = true;
   return Status();
 }
 
 Server::~Server() {
-  const uint64_t now = monotonic_ms();
   // Without members there is nothing that a successor would have to learn: the name tells it.
   const bool leaves_members = arbiter_ != nullptr && arbiter_->has_members();
-  while (!connections_.empty()) drop(connections_.back(), now);
-  if (made_socket_ && !leaves_members && !has_lost_its_name()) os::remove_name(folder_, kServeSocket);
+  drop_all();
+  if (made_socket_ && !leaves_members && !has_lost_its_name()) remove_name();
   if (listener_ >= 0) os::close_socket(listener_);
   poller_.close();
   allocator_.destroy(arbiter_);
 }
 
-bool Server::has_lost_its_name() const {
-  os::NameIdentity named;
-  return made_socket_ && (os::identify_name(folder_, kServeSocket, &named) != 0 || !(named == socket_identity_));
-}
-
-void Server::stop() {
-  stopping_.store(true, std::memory_order_release);
-  poller_.wake();
-}
-
 void Server::run() {
-  while (!stopping_.load(std::memory_order_acquire)) {
-    uint64_t now = monotonic_ms();
-    uint64_t wake = arbiter_->step(now);
+  while (!is_stopping()) {
+    const uint64_t now = monotonic_ms();
+    uint64_t wake = std::min(arbiter_->step(now), now + kLookAtNameMs);
     send_commands(now);
-    wake = std::min(wake, end_slow_handshakes(now));
     if (!connections_.empty()) {
       idle_since_ = now;
     } else if (ends_when_idle_) {
       if (now >= idle_since_ + kIdleMs) return;
       wake = std::min(wake, idle_since_ + kIdleMs);
     }
-    if (accept_again_ != 0 && now >= accept_again_)
-      accept_again_ = poller_.want(listener_, &listener_, true) == 0 ? 0 : now + kAcceptAgainMs;
-    if (accept_again_ != 0) wake = std::min(wake, accept_again_);
-    now = monotonic_ms();
-    wake = std::min(wake, now + kLookAtNameMs);
-    const int64_t wait = wake > now ? static_cast<int64_t>(wake - now) : 0;
-    void *keys[os::SocketPoller::kMost];
-    const uint32_t count = poller_.wait(wait, keys);
-    now = monotonic_ms();
-    for (uint32_t i = 0; i < count; ++i) {
-      Connection *const *live = std::find(connections_.begin(), connections_.end(), keys[i]);
-      if (keys[i] == &listener_)
-        accept_all(now);
-      else if (live != connections_.end())  // an earlier event may have ended it
-        receive(*live, now);
-    }
-    if (has_lost_its_name()) {
-      complain(now, "somebody deleted the socket; the server ends, and another one takes its place");
-      return;
-    }
+    serve_until(wake);
+    if (has_lost_its_name())
+      return log("somebody deleted the socket; the server ends, and another one takes its place");
   }
 }
 
 // --- Connections -----------------------------------------------------------------------------------------------------
 
-// Once a second: a client that is refused tries again and again.
-void Server::complain(uint64_t now, const char *format, ...) {
-  if (now < complain_at_) return;
-  complain_at_ = now + 1000;
-  va_list arguments;
-  va_start(arguments, format);
-  std::fputs("gmm serve: ", stderr);
-  std::vfprintf(stderr, format, arguments);
-  std::fputc('\n', stderr);
-  va_end(arguments);
+void Server::log(const char *text) { std::fprintf(stderr, "gmm serve: %s\n", text); }
+
+// The descriptor of the process tells its end though a forked child has the socket.
+PeerServer::Connection *Server::make(int32_t pid) {
+  Client *client = allocator_.create<Client>();
+  if (client == nullptr) return nullptr;
+  client->process = pid > 0 ? open_process(pid) : -1;
+  if (client->process < 0 || poller_.add(client->process, static_cast<Connection *>(client)) == 0) return client;
+  ended(client);
+  return nullptr;
 }
 
-void Server::accept_all(uint64_t now) {
-  for (uint32_t i = 0; i < kMostAtOnce; ++i) {
-    int32_t socket = -1;
-    if (const int error = os::accept_socket(listener_, &socket); error != 0) {
-      if (error == EAGAIN) return;
-      // The process is out of descriptors or memory. The queue would wake it again and again.
-      complain(now, "clients have to wait: accept: %s", ErrorText(error).text);
-      if (poller_.want(listener_, &listener_, false) == 0) accept_again_ = now + kAcceptAgainMs;
-      return;
-    }
-    PeerUser peer;
-    const int error = check_peer_user(socket, policy_, &peer);
-    Connection *connection = nullptr;
-    if (error == 0 && peer.is_allowed && connections_.reserve(connections_.size() + 1))
-      connection = allocator_.create<Connection>();
-    if (connection == nullptr) {
-      complain(now, "process %d of user %u is refused", peer.process, peer.user);
-      os::close_socket(socket);
-      continue;
-    }
-    connections_.push_back_reserved(connection);
-    connection->socket = socket;
-    connection->pid = peer.process;
-    connection->process = peer.process > 0 ? open_process(peer.process) : -1;
-    connection->since = now;
-    // The descriptor of the process tells its end though a forked child has the socket.
-    if (poller_.add(socket, connection) != 0 ||
-        (connection->process >= 0 && poller_.add(connection->process, connection) != 0))
-      drop(connection, now);
+void Server::ended(Connection *connection) {
+  Client *client = static_cast<Client *>(connection);
+  if (client->process >= 0) {
+    poller_.remove(client->process);
+    os::close_socket(client->process);
   }
+  if (client->member != nullptr) arbiter_->remove(client->member, monotonic_ms());
+  allocator_.destroy(client);
 }
 
-void Server::receive(Connection *connection, uint64_t now) {
+void Server::receive(Connection *connection) {
+  Client *client = static_cast<Client *>(connection);
   for (uint32_t messages = 0; messages < kMostAtOnce;) {
-    const bool has_header = connection->received >= sizeof(ServeHeader);
-    const uint64_t size = has_header ? size_of(connection->message.header) : sizeof(ServeHeader);
+    const bool has_header = client->received >= sizeof(ServeHeader);
+    const uint64_t size = has_header ? size_of(client->message.header) : sizeof(ServeHeader);
     if (size == 0) {
-      complain(now, "process %d is cut off: it is of another version", connection->pid);
-      return drop(connection, now);
+      complain("process %d is cut off: it is of another version", client->pid);
+      return drop(client);
     }
-    const int64_t got =
-        os::receive_bytes(connection->socket, reinterpret_cast<uint8_t *>(&connection->message) + connection->received,
-                          size - connection->received);
+    uint8_t *to = reinterpret_cast<uint8_t *>(&client->message) + client->received;
+    const int64_t got = os::receive_bytes(client->socket, to, size - client->received);
     if (got == -EAGAIN) {
-      if (connection->process >= 0 && os::wait_until_readable(connection->process, 0) == 0) drop(connection, now);
+      if (client->process >= 0 && os::wait_until_readable(client->process, 0) == 0) drop(client);
       return;
     }
-    if (got <= 0) return drop(connection, now);
-    connection->received += static_cast<uint32_t>(got);
-    if (!has_header || connection->received < size) continue;
-    connection->received = 0;
+    if (got <= 0) return drop(client);
+    client->received += static_cast<uint32_t>(got);
+    if (!has_header || client->received < size) continue;
+    client->received = 0;
     ++messages;
-    if (!take_message(connection, now)) return drop(connection, now);
+    if (!take_message(client)) return drop(client);
   }
 }
 
-// False: the connection must be cut.
-bool Server::take_message(Connection *connection, uint64_t now) {
-  if (connection->message.header.kind == ServeKind::kLeaseReport) return take_report(connection, now);
-  return connection->member == nullptr && answer_question(connection, now);
-}
-
-bool Server::take_report(Connection *connection, uint64_t now) {
-  if (connection->member == nullptr) connection->member = arbiter_->add(connection->pid, connection);
-  if (connection->member != nullptr && arbiter_->receive(connection->member, connection->message.report, now))
-    return true;
-  complain(now, "process %d is cut off: its report makes no sense", connection->pid);
-  return false;
-}
-
-bool Server::answer_question(Connection *connection, uint64_t now) {
-  connection->since = now;
+// False: the connection must be cut. One that asks questions stays pending, from its last question on.
+bool Server::take_message(Client *client) {
+  const uint64_t now = monotonic_ms();
+  if (client->message.header.kind == ServeKind::kLeaseReport) {
+    if (client->member == nullptr) client->member = arbiter_->add(client->pid, client);
+    keep(client);
+    if (client->member != nullptr && arbiter_->receive(client->member, client->message.report, now)) return true;
+    complain("process %d is cut off: its report makes no sense", client->pid);
+    return false;
+  }
+  if (client->member != nullptr) return false;
+  client->since = now;
   LeaseEntry entry;
-  arbiter_->list(connection->message.question.index, now, &entry);
-  return os::send_bytes(connection->socket, &entry, sizeof entry) == static_cast<int64_t>(sizeof entry);
-}
-
-void Server::drop(Connection *connection, uint64_t now) {
-  poller_.remove(connection->socket);
-  os::close_socket(connection->socket);
-  if (connection->process >= 0) {
-    poller_.remove(connection->process);
-    os::close_socket(connection->process);
-  }
-  if (connection->member != nullptr) arbiter_->remove(connection->member, now);
-  connections_.erase_unordered(
-      static_cast<uint64_t>(std::find(connections_.begin(), connections_.end(), connection) - connections_.begin()));
-  allocator_.destroy(connection);
-}
-
-// Returns when the next one is due.
-uint64_t Server::end_slow_handshakes(uint64_t now) {
-  uint64_t wake = UINT64_MAX;
-  for (uint64_t i = connections_.size(); i-- != 0;) {
-    Connection *connection = connections_[i];
-    if (connection->member != nullptr) continue;
-    if (now >= connection->since + kHandshakeMs)
-      drop(connection, now);
-    else
-      wake = std::min(wake, connection->since + kHandshakeMs);
-  }
-  return wake;
+  arbiter_->list(client->message.question.index, now, &entry);
+  return os::send_bytes(client->socket, &entry, sizeof entry) == static_cast<int64_t>(sizeof entry);
 }
 
 void Server::send_commands(uint64_t now) {
   LeaseCommand command;
   while (LeaseArbiter::Member *member = arbiter_->next_command(now, &command)) {
-    Connection *connection = static_cast<Connection *>(member->user);
-    const int64_t sent = os::send_bytes(connection->socket, &command, sizeof command);
+    Client *client = static_cast<Client *>(member->user);
+    const int64_t sent = os::send_bytes(client->socket, &command, sizeof command);
     // A part of a message cannot be made good. One that found no space is left out, as the next one says the same.
-    if (sent != static_cast<int64_t>(sizeof command) && sent != -EAGAIN) drop(connection, now);
+    if (sent != static_cast<int64_t>(sizeof command) && sent != -EAGAIN) drop(client);
   }
 }
 

@@ -28,8 +28,6 @@ Status no_memory_for_transfer() {
   return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan the copies of contents; free host memory.");
 }
 
-// --- Plan ---------------------------------------------------------------------------------------------------------
-
 // A chunk, or a part of it, that a transfer is to copy.
 struct ChunkCopy {
   Chunk chunk;
@@ -39,98 +37,16 @@ struct ChunkCopy {
   bool is_kept = false;    // save: a chunk of an earlier save, which needs no copy
   bool is_again = false;   // save: a chunk of an earlier save, copied again to its place
   bool is_placed = false;  // save: the chunk has a range in its tier
+
+  // Save: the chunk needs a place, as no earlier save kept it.
+  bool is_new() const { return !is_kept && !is_again; }
+  // The chunk waits for a place in a file.
+  bool is_for_file() const { return is_new() && !is_placed && chunk.tier == Tier::kFile; }
 };
-
-struct CopyPlan {
-  explicit CopyPlan(const HostAllocator &allocator) : copies(allocator), part_ends(allocator) {}
-  // Cuts the ranges at the borders of kept chunks that lie wholly in one of them. The rest becomes new chunks.
-  Status plan_save(const BackupPart *parts, uint64_t count, SavePass pass);
-  // The kept chunks of the ranges, as far as they lie in a range.
-  Status plan_restore(const BackupPart *parts, uint64_t count);
-  uint64_t part_of(uint64_t copy) const;
-
-  Vector<ChunkCopy> copies;    // by part, then by address
-  Vector<uint64_t> part_ends;  // for each part, the index behind its last copy
-
- private:
-  bool add_new_chunks(uintptr_t begin, uintptr_t end, uintptr_t block);
-};
-
-bool CopyPlan::add_new_chunks(uintptr_t begin, uintptr_t end, uintptr_t block) {
-  while (begin < end) {
-    ChunkCopy copy;
-    copy.base = begin;
-    copy.size = end - begin < kMaxChunk ? end - begin : kMaxChunk;
-    copy.chunk.base = copy.base;
-    copy.chunk.size = copy.size;
-    copy.block = block;
-    if (!copies.push_back(copy)) return false;
-    begin += copy.size;
-  }
-  return true;
-}
-
-Status CopyPlan::plan_save(const BackupPart *parts, uint64_t count, SavePass pass) {
-  for (uint64_t p = 0; p < count; ++p) {
-    const KeptContents &kept = *parts[p].kept;
-    for (uint64_t r = 0; r < parts[p].range_count; ++r) {
-      const ByteRange range = parts[p].ranges[r];
-      const uintptr_t block = parts[p].blocks == nullptr ? 0 : parts[p].blocks[r];
-      uintptr_t at = range.base;
-      for (uint64_t i = kept.first_chunk_behind(range.base); i < kept.chunks.size(); ++i) {
-        const Chunk &chunk = kept.chunks[i];
-        if (chunk.base >= range.end()) break;
-        if (chunk.base < range.base || chunk.end() > range.end()) continue;
-        ChunkCopy copy;
-        copy.chunk = chunk;
-        copy.base = chunk.base;
-        copy.size = chunk.size;
-        copy.is_kept = pass != SavePass::kAgain;
-        copy.is_again = !copy.is_kept && chunk.tier != Tier::kZero;
-        copy.block = block;
-        if (!add_new_chunks(at, chunk.base, block) || !copies.push_back(copy)) return no_memory_for_transfer();
-        at = chunk.end();
-      }
-      if (!add_new_chunks(at, range.end(), block)) return no_memory_for_transfer();
-    }
-    if (!part_ends.push_back(copies.size())) return no_memory_for_transfer();
-  }
-  return Status();
-}
-
-Status CopyPlan::plan_restore(const BackupPart *parts, uint64_t count) {
-  for (uint64_t p = 0; p < count; ++p) {
-    for (uint64_t r = 0; r < parts[p].range_count; ++r) {
-      const KeptContents &kept = *parts[p].kept;
-      const ByteRange range = parts[p].ranges[r];
-      for (uint64_t i = kept.first_chunk_behind(range.base); i < kept.chunks.size(); ++i) {
-        const Chunk &chunk = kept.chunks[i];
-        if (chunk.base >= range.end()) break;
-        ChunkCopy copy;
-        copy.chunk = chunk;
-        copy.base = chunk.base > range.base ? chunk.base : range.base;
-        copy.size = (chunk.end() < range.end() ? chunk.end() : range.end()) - copy.base;
-        if (!copies.push_back(copy)) return no_memory_for_transfer();
-      }
-    }
-    if (!part_ends.push_back(copies.size())) return no_memory_for_transfer();
-  }
-  return Status();
-}
-
-uint64_t CopyPlan::part_of(uint64_t copy) const {
-  return static_cast<uint64_t>(std::upper_bound(part_ends.begin(), part_ends.end(), copy) - part_ends.begin());
-}
-
-// --- The window of in-flight batches ------------------------------------------------------------------------------
-
-// Save: the chunk needs a place, as no earlier save kept it.
-bool is_new(const ChunkCopy &copy) { return !copy.is_kept && !copy.is_again; }
-// The chunk waits for a place in a file.
-bool is_for_file(const ChunkCopy &copy) { return is_new(copy) && !copy.is_placed && copy.chunk.tier == Tier::kFile; }
 
 enum class Direction { kSave, kRestore };
 
+// The plan of the copies, and the window of in-flight batches.
 class Transfer {
  protected:
   Transfer(BackupTiers &tiers, TransferBuffers &buffers, Device device, const BackupSteps &steps, Direction direction)
@@ -139,7 +55,8 @@ class Transfer {
         device_(device),
         steps_(steps),
         direction_(direction),
-        plan_(tiers.core.allocator) {}
+        copies_(tiers.core.allocator),
+        part_ends_(tiers.core.allocator) {}
 
   enum class Fault { kNone, kCorrupt, kWrite, kRead };
   struct Batch : CopyTask {
@@ -158,11 +75,37 @@ class Transfer {
     uint64_t fault_copy = 0;
   };
 
-  Status open_stream();
-  Status open_slots();
+  // add(const BackupPart &, ByteRange, its index) plans the copies of one range. False: there is no host memory.
+  template <typename Fn>
+  Status plan(const BackupPart *parts, uint64_t count, Fn add) {
+    for (uint64_t p = 0; p < count; ++p) {
+      for (uint64_t r = 0; r < parts[p].range_count; ++r)
+        if (!add(parts[p], parts[p].ranges[r], r)) return no_memory_for_transfer();
+      if (!part_ends_.push_back(copies_.size())) return no_memory_for_transfer();
+    }
+    return Status();
+  }
+  Status open_stream() {
+    for (Batch &batch : batches_) {
+      batch.transfer = this;
+      batch.run = direction_ == Direction::kSave ? &run_save_task : &run_restore_task;
+    }
+    return tiers_.core.backend->stream_create(device_, 0, &stream_);
+  }
+  Status open_slots() {
+    GMM_TRY(buffers_.slots.open(device_, kWindow * kMaxChunk));
+    for (uint64_t i = 0; i < kWindow; ++i) batches_[i].slot = buffers_.slots.data() + i * kMaxChunk;
+    is_staged_ = true;
+    return Status();
+  }
   // Waits for copy threads and device, and destroys stream and events. False: the device may still copy, and *status
   // is a failure.
-  [[nodiscard]] bool close(Status *status);
+  [[nodiscard]] bool close(Status *status) {
+    const bool is_idle = close_stream(!status->ok());
+    if (!is_idle && status->ok())
+      *status = fail(GMM_ERROR_DRIVER, "Waiting for copies of contents failed; the log has the driver's message.");
+    return is_idle;
+  }
   // After a failure the whole device may be waited for instead of the stream.
   bool wait_for_device(bool has_failed) {
     Backend &backend = *tiers_.core.backend;
@@ -184,265 +127,212 @@ class Transfer {
   Batch &batch_at(uint64_t index) { return batches_[index % kWindow]; }
   // Makes the next batch from copies at next_copy_ on, in the window's place for `index`. A batch has copies of one
   // part.
-  Batch &make_batch(uint64_t index);
+  Batch &make_batch(uint64_t index) {
+    Batch &made = batch_at(index);
+    const ChunkCopy &copy = copies_[next_copy_];
+    made.first = next_copy_;
+    made.part =
+        static_cast<uint64_t>(std::upper_bound(part_ends_.begin(), part_ends_.end(), next_copy_) - part_ends_.begin());
+    made.tier = copy.chunk.tier;
+    made.is_skipped = direction_ == Direction::kSave && (copy.is_kept || copy.chunk.tier == Tier::kZero);
+    made.is_direct = tiers_.is_direct(made.tier);
+    made.has_task = !made.is_skipped && made.tier != Tier::kZero && (!made.is_direct || copy.chunk.has_checksum);
+    made.is_submitted = false;
+    made.fault = Fault::kNone;
+    made.bytes = copy.size;
+    uint64_t slot_bytes = size_in_tier(copy.chunk.size);
+    const uint64_t end = part_ends_[made.part];
+    for (++next_copy_; next_copy_ < end && can_append(made, next_copy_, slot_bytes); ++next_copy_) {
+      made.bytes += copies_[next_copy_].size;
+      slot_bytes += size_in_tier(copies_[next_copy_].chunk.size);
+    }
+    made.end = next_copy_;
+    return made;
+  }
   // Queues the device's copies and an event behind them.
-  Status issue(Batch &batch);
-  void submit_task(Batch &batch);
-  Status finish_task(Batch &batch);
+  Status issue(Batch &batch) {
+    if (batch.is_skipped) return Status();
+    Backend &backend = *tiers_.core.backend;
+    if (batch.event == nullptr) GMM_TRY(backend.event_create(device_, &batch.event));
+    const bool is_zero = batch.tier == Tier::kZero;
+    uint64_t slot_offset = 0, size = 0;
+    uintptr_t device = 0;
+    char *host = nullptr;
+    const auto copy_or_fill = [&] {
+      return is_zero ? backend.fill(device_, stream_, reinterpret_cast<void *>(device), 0, size)
+                     : copy_bytes(batch, host, device, size);
+    };
+    for (uint64_t i = batch.first; i < batch.end; ++i) {
+      const ChunkCopy &copy = copies_[i];
+      char *from = is_zero ? nullptr : host_address(batch, copy, slot_offset);
+      if (size != 0 && device + size == copy.base && (is_zero || host + size == from)) {
+        size += copy.size;
+      } else {
+        if (size != 0) GMM_TRY(copy_or_fill());
+        device = copy.base;
+        host = from;
+        size = copy.size;
+      }
+      slot_offset += size_in_tier(copy.chunk.size);
+    }
+    GMM_TRY(copy_or_fill());
+    return backend.event_record(batch.event, device_, stream_);
+  }
+  void submit_task(Batch &batch) {
+    if (!batch.has_task) return;
+    batch.is_submitted = true;
+    tiers_.threads_of(batch.tier).submit(&batch);
+  }
+  Status finish_task(Batch &batch) {
+    if (!batch.is_submitted) return Status();
+    tiers_.threads_of(batch.tier).wait(&batch);
+    batch.is_submitted = false;
+    if (batch.fault == Fault::kNone) return Status();
+    const Chunk &chunk = copies_[batch.fault_copy].chunk;
+    if (batch.fault == Fault::kCorrupt) return corrupt_chunk(chunk);
+    return name_chunk(tiers_.file.error_status(batch.error, batch.fault == Fault::kWrite), chunk);
+  }
   // The batch is done: progress is due, and its part may be complete.
-  Status finish(Batch &batch);
-  Status begin_parts(uint64_t end);
-  Status finish_parts();
-  Status report_progress(uint64_t bytes);
+  Status finish(Batch &batch) {
+    finished_copies_ = batch.end;
+    finished_bytes_ += batch.bytes;
+    (batch.is_skipped || batch.tier == Tier::kZero ? tiers_.skipped_bytes : tiers_.copied_bytes)
+        .fetch_add(batch.bytes, std::memory_order_relaxed);
+    GMM_TRY(report_progress(finished_bytes_));
+    return finish_parts();
+  }
+  Status report_progress(uint64_t bytes) {
+    return steps_.progress == nullptr ? Status() : steps_.progress(steps_.user, bytes);
+  }
+  Status begin_parts(uint64_t end) {
+    for (; begun_parts_ < end; ++begun_parts_)
+      if (steps_.before != nullptr) GMM_TRY(steps_.before(steps_.user, begun_parts_));
+    return Status();
+  }
+  Status finish_parts() {
+    for (; finished_parts_ < part_ends_.size() && part_ends_[finished_parts_] <= finished_copies_; ++finished_parts_) {
+      if (direction_ == Direction::kRestore) GMM_TRY(begin_parts(finished_parts_ + 1));
+      if (steps_.after != nullptr) GMM_TRY(steps_.after(steps_.user, finished_parts_));
+    }
+    return Status();
+  }
 
   BackupTiers &tiers_;
   TransferBuffers &buffers_;
   const Device device_;
   const BackupSteps &steps_;
   const Direction direction_;
-  CopyPlan plan_;
+  Vector<ChunkCopy> copies_;    // by part, then by address
+  Vector<uint64_t> part_ends_;  // for each part, the index behind its last copy
   gmm_stream stream_ = nullptr;
   uint64_t next_copy_ = 0;  // the first copy that is in no batch yet
 
  private:
-  bool close_stream(bool has_failed);
-  static void run_save_task(CopyTask *task);
-  static void run_restore_task(CopyTask *task);
-  bool can_append(const Batch &batch, uint64_t copy, uint64_t slot_bytes) const;
-  char *host_address(const Batch &batch, const ChunkCopy &copy, uint64_t slot_offset) const;
-  Status copy_bytes(const Batch &batch, char *host, uintptr_t device, uint64_t size);
-  Status fault_status(const Batch &batch);
+  bool close_stream(bool has_failed) {
+    Backend &backend = *tiers_.core.backend;
+    MessageGuard message_guard;
+    for (Batch &batch : batches_)
+      if (batch.is_submitted) tiers_.threads_of(batch.tier).wait(&batch);
+    if (stream_ == nullptr) return true;
+    const bool is_idle = wait_for_device(has_failed);
+    if (!is_idle)
+      tiers_.core.log.write(LogLevel::kError,
+                            "Waiting for copies of contents failed; their host memory is not used again: %s",
+                            last_message());
+    for (Batch &batch : batches_)
+      if (batch.event != nullptr && !try_again([&] { return backend.event_destroy(batch.event); }).ok())
+        tiers_.core.log.write(LogLevel::kWarning, "An event is leaked: %s", last_message());
+    if (!try_again([&] { return backend.stream_destroy(stream_); }).ok())
+      tiers_.core.log.write(LogLevel::kWarning, "A stream is leaked: %s", last_message());
+    stream_ = nullptr;
+    return is_idle;
+  }
+  // `slot_bytes`: what the batch's chunks take of its slot.
+  bool can_append(const Batch &batch, uint64_t copy, uint64_t slot_bytes) const {
+    const ChunkCopy &next = copies_[copy], &last = copies_[copy - 1];
+    const bool is_skipped = direction_ == Direction::kSave && (next.is_kept || next.chunk.tier == Tier::kZero);
+    if (is_skipped != batch.is_skipped) return false;
+    if (is_skipped) return batch.bytes + next.size <= kMaxSkipped;
+    if (next.chunk.tier != batch.tier) return false;
+    if (batch.tier == Tier::kZero) return batch.bytes + next.size <= kMaxSkipped;
+    if (next.chunk.has_checksum != last.chunk.has_checksum) return false;
+    if (batch.is_direct) return batch.bytes + next.size <= (batch.has_task ? kMaxChunk : kMaxDirect);
+    if (slot_bytes + size_in_tier(next.chunk.size) > kMaxChunk) return false;
+    // A batch is one request to the file.
+    return batch.tier != Tier::kFile || next.chunk.location == last.chunk.location + size_in_tier(last.chunk.size);
+  }
+  char *host_address(const Batch &batch, const ChunkCopy &copy, uint64_t slot_offset) const {
+    char *chunk = batch.is_direct ? tiers_.address(copy.chunk) : batch.slot + slot_offset;
+    return chunk + (copy.base - copy.chunk.base);
+  }
+  // Copies bytes that are contiguous on both sides, in one call for each segment of the arena.
+  Status copy_bytes(const Batch &batch, char *host, uintptr_t device, uint64_t size) {
+    Backend &backend = *tiers_.core.backend;
+    while (size != 0) {
+      uint64_t step = size;
+      if (batch.tier == Tier::kArena) {
+        const uint64_t left = BackupArena::left_in_segment(static_cast<uint64_t>(host - tiers_.arena.address(0)));
+        if (step > left) step = left;
+      }
+      void *memory = reinterpret_cast<void *>(device);
+      GMM_TRY(direction_ == Direction::kSave ? backend.copy(device_, stream_, host, memory, step)
+                                             : backend.copy(device_, stream_, memory, host, step));
+      host += step;
+      device += step;
+      size -= step;
+    }
+    return Status();
+  }
+  // Device copies of the batch are done: computes checksums, and moves bytes from the slot to the tier.
+  static void run_save_task(CopyTask *task) {
+    Batch &batch = *static_cast<Batch *>(task);
+    Transfer &self = *batch.transfer;
+    uint64_t slot_offset = 0;
+    for (uint64_t i = batch.first; i < batch.end; ++i) {
+      Chunk &chunk = self.copies_[i].chunk;
+      char *bytes = batch.is_direct ? self.tiers_.address(chunk) : batch.slot + slot_offset;
+      if (chunk.has_checksum) chunk.checksum = chunk_checksum(bytes, chunk.size);
+      if (batch.tier == Tier::kPageable && !batch.is_direct) std::memcpy(self.tiers_.address(chunk), bytes, chunk.size);
+      slot_offset += size_in_tier(chunk.size);
+    }
+    if (batch.tier != Tier::kFile) return;
+    batch.error = self.tiers_.file.write(self.copies_[batch.first].chunk.location, batch.slot, slot_offset);
+    batch.fault_copy = batch.first;
+    if (batch.error != 0) batch.fault = Fault::kWrite;
+  }
+  // Moves bytes from the tier to the slot, and compares checksums, before the device copies.
+  static void run_restore_task(CopyTask *task) {
+    Batch &batch = *static_cast<Batch *>(task);
+    Transfer &self = *batch.transfer;
+    uint64_t slot_offset = 0;
+    if (batch.tier == Tier::kFile) {
+      uint64_t size = 0;
+      for (uint64_t i = batch.first; i < batch.end; ++i) size += size_in_tier(self.copies_[i].chunk.size);
+      batch.error = self.tiers_.file.read(self.copies_[batch.first].chunk.location, batch.slot, size);
+      batch.fault_copy = batch.first;
+      if (batch.error != 0) {
+        batch.fault = Fault::kRead;
+        return;
+      }
+    }
+    for (uint64_t i = batch.first; i < batch.end; ++i) {
+      const Chunk &chunk = self.copies_[i].chunk;
+      char *bytes = batch.is_direct ? self.tiers_.address(chunk) : batch.slot + slot_offset;
+      if (batch.tier == Tier::kPageable && !batch.is_direct) std::memcpy(bytes, self.tiers_.address(chunk), chunk.size);
+      if (!chunk.matches_checksum(bytes)) {
+        batch.fault = Fault::kCorrupt;
+        batch.fault_copy = i;
+        return;
+      }
+      slot_offset += size_in_tier(chunk.size);
+    }
+  }
 
   Batch batches_[kWindow];
   bool is_staged_ = false;
   uint64_t finished_copies_ = 0, finished_bytes_ = 0;
   uint64_t begun_parts_ = 0, finished_parts_ = 0;
 };
-
-Status Transfer::open_stream() {
-  for (Batch &batch : batches_) {
-    batch.transfer = this;
-    batch.run = direction_ == Direction::kSave ? &Transfer::run_save_task : &Transfer::run_restore_task;
-  }
-  return tiers_.core.backend->stream_create(device_, 0, &stream_);
-}
-
-Status Transfer::open_slots() {
-  GMM_TRY(buffers_.slots.open(device_, kWindow * kMaxChunk));
-  for (uint64_t i = 0; i < kWindow; ++i) batches_[i].slot = buffers_.slots.data() + i * kMaxChunk;
-  is_staged_ = true;
-  return Status();
-}
-
-bool Transfer::close(Status *status) {
-  const bool is_idle = close_stream(!status->ok());
-  if (!is_idle && status->ok())
-    *status = fail(GMM_ERROR_DRIVER, "Waiting for copies of contents failed; the log has the driver's message.");
-  return is_idle;
-}
-
-bool Transfer::close_stream(bool has_failed) {
-  Backend &backend = *tiers_.core.backend;
-  MessageGuard message_guard;
-  for (Batch &batch : batches_)
-    if (batch.is_submitted) tiers_.threads_of(batch.tier).wait(&batch);
-  if (stream_ == nullptr) return true;
-  const bool is_idle = wait_for_device(has_failed);
-  if (!is_idle)
-    tiers_.core.log.write(LogLevel::kError,
-                          "Waiting for copies of contents failed; their host memory is not used again: %s",
-                          last_message());
-  for (Batch &batch : batches_)
-    if (batch.event != nullptr && !try_again([&] { return backend.event_destroy(batch.event); }).ok())
-      tiers_.core.log.write(LogLevel::kWarning, "An event is leaked: %s", last_message());
-  if (!try_again([&] { return backend.stream_destroy(stream_); }).ok())
-    tiers_.core.log.write(LogLevel::kWarning, "A stream is leaked: %s", last_message());
-  stream_ = nullptr;
-  return is_idle;
-}
-
-// `slot_bytes`: what the batch's chunks take of its slot.
-bool Transfer::can_append(const Batch &batch, uint64_t copy, uint64_t slot_bytes) const {
-  const ChunkCopy &next = plan_.copies[copy], &last = plan_.copies[copy - 1];
-  const bool is_skipped = direction_ == Direction::kSave && (next.is_kept || next.chunk.tier == Tier::kZero);
-  if (is_skipped != batch.is_skipped) return false;
-  if (is_skipped) return batch.bytes + next.size <= kMaxSkipped;
-  if (next.chunk.tier != batch.tier) return false;
-  if (batch.tier == Tier::kZero) return batch.bytes + next.size <= kMaxSkipped;
-  if (next.chunk.has_checksum != last.chunk.has_checksum) return false;
-  if (batch.is_direct) return batch.bytes + next.size <= (batch.has_task ? kMaxChunk : kMaxDirect);
-  if (slot_bytes + size_in_tier(next.chunk.size) > kMaxChunk) return false;
-  // A batch is one request to the file.
-  return batch.tier != Tier::kFile || next.chunk.location == last.chunk.location + size_in_tier(last.chunk.size);
-}
-
-Transfer::Batch &Transfer::make_batch(uint64_t index) {
-  Batch &made = batch_at(index);
-  const ChunkCopy &copy = plan_.copies[next_copy_];
-  made.first = next_copy_;
-  made.part = plan_.part_of(next_copy_);
-  made.tier = copy.chunk.tier;
-  made.is_skipped = direction_ == Direction::kSave && (copy.is_kept || copy.chunk.tier == Tier::kZero);
-  made.is_direct = tiers_.is_direct(made.tier);
-  made.has_task = !made.is_skipped && made.tier != Tier::kZero && (!made.is_direct || copy.chunk.has_checksum);
-  made.is_submitted = false;
-  made.fault = Fault::kNone;
-  made.bytes = copy.size;
-  uint64_t slot_bytes = size_in_tier(copy.chunk.size);
-  const uint64_t end = plan_.part_ends[made.part];
-  for (++next_copy_; next_copy_ < end && can_append(made, next_copy_, slot_bytes); ++next_copy_) {
-    made.bytes += plan_.copies[next_copy_].size;
-    slot_bytes += size_in_tier(plan_.copies[next_copy_].chunk.size);
-  }
-  made.end = next_copy_;
-  return made;
-}
-
-char *Transfer::host_address(const Batch &batch, const ChunkCopy &copy, uint64_t slot_offset) const {
-  char *chunk = batch.is_direct ? tiers_.address(copy.chunk) : batch.slot + slot_offset;
-  return chunk + (copy.base - copy.chunk.base);
-}
-
-// Copies bytes that are contiguous on both sides, in one call for each segment of the arena.
-Status Transfer::copy_bytes(const Batch &batch, char *host, uintptr_t device, uint64_t size) {
-  Backend &backend = *tiers_.core.backend;
-  while (size != 0) {
-    uint64_t step = size;
-    if (batch.tier == Tier::kArena) {
-      const uint64_t left = BackupArena::left_in_segment(static_cast<uint64_t>(host - tiers_.arena.address(0)));
-      if (step > left) step = left;
-    }
-    void *memory = reinterpret_cast<void *>(device);
-    GMM_TRY(direction_ == Direction::kSave ? backend.copy(device_, stream_, host, memory, step)
-                                           : backend.copy(device_, stream_, memory, host, step));
-    host += step;
-    device += step;
-    size -= step;
-  }
-  return Status();
-}
-
-Status Transfer::issue(Batch &batch) {
-  if (batch.is_skipped) return Status();
-  Backend &backend = *tiers_.core.backend;
-  if (batch.event == nullptr) GMM_TRY(backend.event_create(device_, &batch.event));
-  const bool is_zero = batch.tier == Tier::kZero;
-  uint64_t slot_offset = 0, size = 0;
-  uintptr_t device = 0;
-  char *host = nullptr;
-  const auto copy_or_fill = [&] {
-    return is_zero ? backend.fill(device_, stream_, reinterpret_cast<void *>(device), 0, size)
-                   : copy_bytes(batch, host, device, size);
-  };
-  for (uint64_t i = batch.first; i < batch.end; ++i) {
-    const ChunkCopy &copy = plan_.copies[i];
-    char *from = is_zero ? nullptr : host_address(batch, copy, slot_offset);
-    if (size != 0 && device + size == copy.base && (is_zero || host + size == from)) {
-      size += copy.size;
-    } else {
-      if (size != 0) GMM_TRY(copy_or_fill());
-      device = copy.base;
-      host = from;
-      size = copy.size;
-    }
-    slot_offset += size_in_tier(copy.chunk.size);
-  }
-  GMM_TRY(copy_or_fill());
-  return backend.event_record(batch.event, device_, stream_);
-}
-
-void Transfer::submit_task(Batch &batch) {
-  if (!batch.has_task) return;
-  batch.is_submitted = true;
-  tiers_.threads_of(batch.tier).submit(&batch);
-}
-
-Status Transfer::finish_task(Batch &batch) {
-  if (!batch.is_submitted) return Status();
-  tiers_.threads_of(batch.tier).wait(&batch);
-  batch.is_submitted = false;
-  return batch.fault == Fault::kNone ? Status() : fault_status(batch);
-}
-
-Status Transfer::fault_status(const Batch &batch) {
-  const Chunk &chunk = plan_.copies[batch.fault_copy].chunk;
-  if (batch.fault == Fault::kCorrupt) return corrupt_chunk(chunk);
-  return name_chunk(tiers_.file.error_status(batch.error, batch.fault == Fault::kWrite), chunk);
-}
-
-// Device copies of the batch are done: computes checksums, and moves bytes from the slot to the tier.
-void Transfer::run_save_task(CopyTask *task) {
-  Batch &batch = *static_cast<Batch *>(task);
-  Transfer &self = *batch.transfer;
-  uint64_t slot_offset = 0;
-  for (uint64_t i = batch.first; i < batch.end; ++i) {
-    Chunk &chunk = self.plan_.copies[i].chunk;
-    char *bytes = batch.is_direct ? self.tiers_.address(chunk) : batch.slot + slot_offset;
-    if (chunk.has_checksum) chunk.checksum = chunk_checksum(bytes, chunk.size);
-    if (batch.tier == Tier::kPageable && !batch.is_direct) std::memcpy(self.tiers_.address(chunk), bytes, chunk.size);
-    slot_offset += size_in_tier(chunk.size);
-  }
-  if (batch.tier != Tier::kFile) return;
-  batch.error = self.tiers_.file.write(self.plan_.copies[batch.first].chunk.location, batch.slot, slot_offset);
-  batch.fault_copy = batch.first;
-  if (batch.error != 0) batch.fault = Fault::kWrite;
-}
-
-// Moves bytes from the tier to the slot, and compares checksums, before the device copies.
-void Transfer::run_restore_task(CopyTask *task) {
-  Batch &batch = *static_cast<Batch *>(task);
-  Transfer &self = *batch.transfer;
-  uint64_t slot_offset = 0;
-  if (batch.tier == Tier::kFile) {
-    uint64_t size = 0;
-    for (uint64_t i = batch.first; i < batch.end; ++i) size += size_in_tier(self.plan_.copies[i].chunk.size);
-    batch.error = self.tiers_.file.read(self.plan_.copies[batch.first].chunk.location, batch.slot, size);
-    batch.fault_copy = batch.first;
-    if (batch.error != 0) {
-      batch.fault = Fault::kRead;
-      return;
-    }
-  }
-  for (uint64_t i = batch.first; i < batch.end; ++i) {
-    const Chunk &chunk = self.plan_.copies[i].chunk;
-    char *bytes = batch.is_direct ? self.tiers_.address(chunk) : batch.slot + slot_offset;
-    if (batch.tier == Tier::kPageable && !batch.is_direct) std::memcpy(bytes, self.tiers_.address(chunk), chunk.size);
-    if (!chunk.matches_checksum(bytes)) {
-      batch.fault = Fault::kCorrupt;
-      batch.fault_copy = i;
-      return;
-    }
-    slot_offset += size_in_tier(chunk.size);
-  }
-}
-
-Status Transfer::finish(Batch &batch) {
-  finished_copies_ = batch.end;
-  finished_bytes_ += batch.bytes;
-  (batch.is_skipped || batch.tier == Tier::kZero ? tiers_.skipped_bytes : tiers_.copied_bytes)
-      .fetch_add(batch.bytes, std::memory_order_relaxed);
-  GMM_TRY(report_progress(finished_bytes_));
-  return finish_parts();
-}
-
-Status Transfer::report_progress(uint64_t bytes) {
-  return steps_.progress == nullptr ? Status() : steps_.progress(steps_.user, bytes);
-}
-
-Status Transfer::begin_parts(uint64_t end) {
-  for (; begun_parts_ < end; ++begun_parts_)
-    if (steps_.before != nullptr) GMM_TRY(steps_.before(steps_.user, begun_parts_));
-  return Status();
-}
-
-Status Transfer::finish_parts() {
-  for (; finished_parts_ < plan_.part_ends.size() && plan_.part_ends[finished_parts_] <= finished_copies_;
-       ++finished_parts_) {
-    if (direction_ == Direction::kRestore) GMM_TRY(begin_parts(finished_parts_ + 1));
-    if (steps_.after != nullptr) GMM_TRY(steps_.after(steps_.user, finished_parts_));
-  }
-  return Status();
-}
 
 // --- Save ---------------------------------------------------------------------------------------------------------
 
@@ -451,20 +341,279 @@ class Save : private Transfer {
   Save(BackupTiers &tiers, TransferBuffers &buffers, Device device, const BackupSteps &steps, gmm_contents contents,
        uint32_t flags)
       : Transfer(tiers, buffers, device, steps, Direction::kSave), contents_(contents), flags_(flags) {}
-  Status run(const BackupPart *parts, uint64_t count);
+  Status run(const BackupPart *parts, uint64_t count) {
+    GMM_TRY(plan(parts, count, [&](const BackupPart &part, ByteRange range, uint64_t i) {
+      return plan_range(*part.kept, range, part.blocks == nullptr ? 0 : part.blocks[i]);
+    }));
+    GMM_TRY(tiers_.settings.limits(tiers_.arena.bytes(), tiers_.pageable.bytes(), &limits_));
+    // commit() must not fail, so its memory comes first.
+    for (uint64_t p = 0, first = 0; p < count; first = part_ends_[p++])
+      if (!parts[p].kept->chunks.reserve(parts[p].kept->chunks.size() + part_ends_[p] - first))
+        return no_memory_for_transfer();
+    GMM_TRY(report_progress(0));
+    bool has_copies = false;
+    for (const ChunkCopy &copy : copies_) {
+      has_copies = has_copies || !copy.is_kept;
+      if (copy.is_again && copy.chunk.tier == Tier::kFile) files_ |= BackupFile::bit_of(copy.chunk.location);
+    }
+    Status status;
+    if (has_copies) status = open_stream();
+    if (has_copies && status.ok()) {
+      find_zeros();
+      status = place_chunks(0);
+    }
+    if (status.ok()) status = copy_all();
+    if (status.ok() && files_ != 0) status = tiers_.file.sync(files_);
+    const bool is_idle = close(&status);
+    if (status.ok())
+      commit(parts, count);
+    else
+      abort(is_idle);
+    MessageGuard message_guard;
+    tiers_.arena.cancel_planned();
+    return status;
+  }
 
  private:
+  bool add_new_chunks(uintptr_t begin, uintptr_t end, uintptr_t block) {
+    while (begin < end) {
+      ChunkCopy copy;
+      copy.base = begin;
+      copy.size = end - begin < kMaxChunk ? end - begin : kMaxChunk;
+      copy.chunk.base = copy.base;
+      copy.chunk.size = copy.size;
+      copy.block = block;
+      if (!copies_.push_back(copy)) return false;
+      begin += copy.size;
+    }
+    return true;
+  }
+  // Cuts the range at the borders of kept chunks that lie wholly in it. The rest becomes new chunks.
+  bool plan_range(const KeptContents &kept, ByteRange range, uintptr_t block) {
+    uintptr_t at = range.base;
+    for (uint64_t i = kept.first_chunk_behind(range.base); i < kept.chunks.size(); ++i) {
+      const Chunk &chunk = kept.chunks[i];
+      if (chunk.base >= range.end()) break;
+      if (chunk.base < range.base || chunk.end() > range.end()) continue;
+      ChunkCopy copy;
+      copy.chunk = chunk;
+      copy.base = chunk.base;
+      copy.size = chunk.size;
+      copy.is_kept = steps_.pass != SavePass::kAgain;
+      copy.is_again = !copy.is_kept && chunk.tier != Tier::kZero;
+      copy.block = block;
+      if (!add_new_chunks(at, chunk.base, block) || !copies_.push_back(copy)) return false;
+      at = chunk.end();
+    }
+    return add_new_chunks(at, range.end(), block);
+  }
   bool may_use_arena() const { return !is_arena_refused_ && (flags_ & GMM_TAG_PAGEABLE) == 0; }
-  void find_zeros();
-  void find_next_zeros(uint64_t *next);
-  Status place_chunks(uint64_t from);
-  Status place_in_file(uint64_t from, uint64_t bytes);
-  Status place_run(uint64_t from, uint64_t end);
-  Status replace_unready_chunks();
-  Status start_batch(uint64_t index);
-  Status copy_all();
-  void commit(const BackupPart *parts, uint64_t count);
-  void abort(bool is_idle);
+  // Asks the device about new chunks from *next on, as many as one question takes.
+  void find_next_zeros(uint64_t *next) {
+    Backend &backend = *tiers_.core.backend;
+    ZeroRange *host = reinterpret_cast<ZeroRange *>(buffers_.zero_ranges.data());
+    uint64_t count = 0;
+    const uint64_t first = *next;
+    for (; *next < copies_.size() && count < kMaxZeroRanges; ++*next) {
+      const ChunkCopy &copy = copies_[*next];
+      if (!copy.is_new()) continue;
+      host[count++] = ZeroRange{copy.base, copy.size, 0, 0};
+    }
+    if (count == 0) return;
+    Status status =
+        backend.find_zeros(device_, stream_, static_cast<ZeroRange *>(buffers_.zero_ranges.device_data()), count);
+    if (status.ok()) status = backend.stream_synchronize(device_, stream_);
+    if (!status.ok()) {
+      // The kernel may still write to the buffer.
+      if (!wait_for_device(true)) buffers_.zero_ranges.abandon();
+      if (!tiers_.has_warned_of_zeros.exchange(true, std::memory_order_relaxed))
+        tiers_.core.log.write(LogLevel::kWarning, "The device cannot find zeros; contents that are zero are copied: %s",
+                              last_message());
+      *next = copies_.size();
+      return;
+    }
+    count = 0;
+    for (uint64_t i = first; i < *next; ++i) {
+      ChunkCopy &copy = copies_[i];
+      if (copy.is_new()) copy.chunk.tier = host[count++].nonzero != 0 ? Tier::kArena : Tier::kZero;
+    }
+  }
+  // Finds new chunks that are all zero: they get Tier::kZero, the others Tier::kArena until place_chunks(). A chunk
+  // counts as not zero when the device cannot be asked.
+  void find_zeros() {
+    for (ChunkCopy &copy : copies_)
+      if (copy.is_new()) copy.chunk.tier = Tier::kArena;
+    if (steps_.pass == SavePass::kAhead) return;
+    MessageGuard message_guard;
+    if (!buffers_.zero_ranges.open(device_, kMaxZeroRanges * sizeof(ZeroRange)).ok() ||
+        buffers_.zero_ranges.device_data() == nullptr)
+      return;
+    for (uint64_t next = 0; next < copies_.size();) find_next_zeros(&next);
+  }
+  // Allocates ranges for new chunks from this copy on.
+  Status place_chunks(uint64_t from) {
+    uint64_t file_bytes = 0;
+    bool needs_slots = false;
+    const Chunk *previous = nullptr;
+    for (uint64_t i = from; i < copies_.size(); ++i) {
+      ChunkCopy &copy = copies_[i];
+      Chunk &chunk = copy.chunk;
+      needs_slots = needs_slots || (copy.is_again && !tiers_.is_direct(chunk.tier));
+      if (!copy.is_new() || copy.is_placed || chunk.tier == Tier::kZero) continue;
+      chunk.has_checksum = (flags_ & GMM_TAG_CHECKSUM) != 0;
+      copy.is_placed =
+          contents_ != GMM_CONTENTS_FILE && tiers_.allocate_in_host_memory(limits_, may_use_arena(), previous, &chunk);
+      if (!copy.is_placed) {
+        chunk.tier = Tier::kFile;
+        file_bytes += size_in_tier(chunk.size);
+      }
+      needs_slots = needs_slots || !tiers_.is_direct(chunk.tier);
+      previous = &chunk;
+    }
+    if (needs_slots) GMM_TRY(open_slots());
+    return file_bytes == 0 ? Status() : place_in_file(from, file_bytes);
+  }
+  // Allocates from the current file, which has reserved as much.
+  Status place_run(uint64_t from, uint64_t end) {
+    uint64_t hint = 0;
+    for (uint64_t i = from; i < end; ++i) {
+      ChunkCopy &copy = copies_[i];
+      if (!copy.is_for_file()) continue;
+      const uint64_t size = size_in_tier(copy.chunk.size);
+      GMM_TRY(tiers_.file.allocate(size, hint, &copy.chunk.location));
+      hint = copy.chunk.location + size;
+      copy.is_placed = true;
+      files_ |= BackupFile::bit_of(copy.chunk.location);
+    }
+    return Status();
+  }
+  // A file reserves all bytes of its run before it gives out the first range. Without names there is one run. With
+  // names the chunks of each block are one.
+  Status place_in_file(uint64_t from, uint64_t bytes) {
+    char directory[BackupSettings::kMaxDirectory];
+    tiers_.settings.directory(directory);
+    asked_file_ = true;
+    LockGuard guard(tiers_.file.placing);
+    if (!tiers_.settings.names_files()) {
+      GMM_TRY(tiers_.file.reserve(directory, bytes));
+      return place_run(from, copies_.size());
+    }
+    for (uint64_t begin = from, end; begin < copies_.size(); begin = end) {
+      bytes = 0;
+      for (end = begin; end < copies_.size() && copies_[end].block == copies_[begin].block; ++end)
+        if (copies_[end].is_for_file()) bytes += size_in_tier(copies_[end].chunk.size);
+      if (bytes == 0) continue;
+      GMM_TRY(tiers_.file.reserve_named(directory, bytes));
+      GMM_TRY(place_run(begin, end));
+    }
+    return Status();
+  }
+  // The arena cannot grow to its limit after all: chunks in segments that are not ready go to the next tiers.
+  Status replace_unready_chunks() {
+    is_arena_refused_ = true;
+    for (uint64_t i = next_copy_; i < copies_.size(); ++i) {
+      ChunkCopy &copy = copies_[i];
+      if (!copy.is_placed || copy.chunk.tier != Tier::kArena) continue;
+      if (tiers_.arena.is_ready(copy.chunk.location, size_in_tier(copy.chunk.size))) continue;
+      tiers_.free(copy.chunk);
+      copy.is_placed = false;
+    }
+    tiers_.arena.cancel_planned();
+    return place_chunks(next_copy_);
+  }
+  Status start_batch(uint64_t index) {
+    Batch *next = &make_batch(index);
+    if (!next->is_skipped && next->tier == Tier::kArena) {
+      Status status;
+      for (uint64_t i = next->first; i < next->end && status.ok(); ++i) {
+        const Chunk &chunk = copies_[i].chunk;
+        status = tiers_.arena.make_ready(device_, chunk.location, size_in_tier(chunk.size));
+      }
+      if (!status.ok()) {
+        tiers_.core.log.write(LogLevel::kWarning, "The page-locked arena stays at %" PRIu64 " bytes: %s",
+                              tiers_.arena.bytes(), last_message());
+        next_copy_ = next->first;
+        GMM_TRY(replace_unready_chunks());
+        next = &make_batch(index);
+      }
+    }
+    return issue(*next);
+  }
+  // Batch indexes: finished <= copied <= issued.
+  Status copy_all() {
+    Backend &backend = *tiers_.core.backend;
+    uint64_t issued = 0, copied = 0, finished = 0;
+    GMM_TRY(finish_parts());  // parts without ranges
+    for (;;) {
+      while (finished < copied && (!batch_at(finished).is_submitted ||
+                                   tiers_.threads_of(batch_at(finished).tier).is_done(&batch_at(finished)))) {
+        GMM_TRY(finish_task(batch_at(finished)));
+        GMM_TRY(finish(batch_at(finished)));
+        ++finished;
+      }
+      if (next_copy_ < copies_.size() && issued - finished < kWindow && issued - copied < device_window()) {
+        GMM_TRY(start_batch(issued));
+        ++issued;
+      } else if (copied < issued) {
+        // Tasks are submitted when the window is full, too: the disk has its next requests queued then.
+        Batch &next = batch_at(copied);
+        if (!next.is_skipped) GMM_TRY(backend.event_synchronize(next.event));
+        submit_task(next);
+        ++copied;
+      } else if (finished < issued) {
+        GMM_TRY(finish_task(batch_at(finished)));
+        GMM_TRY(finish(batch_at(finished)));
+        ++finished;
+      } else {
+        return Status();
+      }
+    }
+  }
+  // Merges the new chunks with the kept ones by address, and drops kept chunks that new ones overlap. Cannot fail.
+  void commit(const BackupPart *parts, uint64_t count) {
+    for (uint64_t p = 0, first = 0; p < count; first = part_ends_[p++]) {
+      const uint64_t end = part_ends_[p];
+      Vector<Chunk> &chunks = parts[p].kept->chunks;
+      uint64_t remaining = 0, at = first;
+      for (uint64_t i = 0; i < chunks.size(); ++i) {
+        const Chunk &chunk = chunks[i];
+        while (at < end && copies_[at].base + copies_[at].size <= chunk.base) ++at;
+        bool is_replaced = false;
+        uint64_t checksum = chunk.checksum;
+        for (uint64_t c = at; c < end && copies_[c].base < chunk.end(); ++c) {
+          is_replaced = is_replaced || copies_[c].is_new();
+          if (copies_[c].is_again) checksum = copies_[c].chunk.checksum;
+        }
+        if (is_replaced) {
+          tiers_.drop_kept(chunk);
+          continue;
+        }
+        chunks[remaining] = chunk;
+        chunks[remaining++].checksum = checksum;
+      }
+      chunks.truncate(remaining);
+      // From the back, so that each chunk moves once.
+      uint64_t added = 0;
+      for (uint64_t c = first; c < end; ++c) added += copies_[c].is_new() ? 1 : 0;
+      uint64_t to = remaining + added, old = remaining;
+      for (uint64_t i = 0; i < added; ++i) chunks.push_back_reserved(Chunk());
+      for (uint64_t c = end; c-- > first;) {
+        const ChunkCopy &next = copies_[c];
+        if (!next.is_new()) continue;
+        while (old != 0 && chunks[old - 1].base > next.base) chunks[--to] = chunks[--old];
+        chunks[--to] = next.chunk;
+        tiers_.count_kept(next.chunk);
+      }
+    }
+  }
+  // Frees the ranges of new chunks. Not those that the device may still copy to (`is_idle` is false).
+  void abort(bool is_idle) {
+    MessageGuard message_guard;
+    if (!is_idle) abandon_host_memory();
+    for (const ChunkCopy &copy : copies_)
+      if (copy.is_placed && (is_idle || !tiers_.is_direct(copy.chunk.tier))) tiers_.free(copy.chunk);
+    if (asked_file_) tiers_.file.close_unused();  // a full disk gets its blocks back
+  }
 
   const gmm_contents contents_;
   const uint32_t flags_;
@@ -473,302 +622,65 @@ class Save : private Transfer {
   uint64_t files_ = 0;  // bits of the files that have new chunks
 };
 
-Status Save::run(const BackupPart *parts, uint64_t count) {
-  GMM_TRY(plan_.plan_save(parts, count, steps_.pass));
-  GMM_TRY(tiers_.settings.limits(tiers_.arena.bytes(), tiers_.pageable.bytes(), &limits_));
-  // commit() must not fail, so its memory comes first.
-  for (uint64_t p = 0, first = 0; p < count; first = plan_.part_ends[p++])
-    if (!parts[p].kept->chunks.reserve(parts[p].kept->chunks.size() + plan_.part_ends[p] - first))
-      return no_memory_for_transfer();
-  GMM_TRY(report_progress(0));
-  bool has_copies = false;
-  for (const ChunkCopy &copy : plan_.copies) {
-    has_copies = has_copies || !copy.is_kept;
-    if (copy.is_again && copy.chunk.tier == Tier::kFile) files_ |= BackupFile::bit_of(copy.chunk.location);
-  }
-  Status status;
-  if (has_copies) status = open_stream();
-  if (has_copies && status.ok()) {
-    find_zeros();
-    status = place_chunks(0);
-  }
-  if (status.ok()) status = copy_all();
-  if (status.ok() && files_ != 0) status = tiers_.file.sync(files_);
-  const bool is_idle = close(&status);
-  if (status.ok())
-    commit(parts, count);
-  else
-    abort(is_idle);
-  MessageGuard message_guard;
-  tiers_.arena.cancel_planned();
-  return status;
-}
-
-// Asks the device about new chunks from *next on, as many as one question takes.
-void Save::find_next_zeros(uint64_t *next) {
-  Backend &backend = *tiers_.core.backend;
-  ZeroRange *host = reinterpret_cast<ZeroRange *>(buffers_.zero_ranges.data());
-  uint64_t count = 0;
-  const uint64_t first = *next;
-  for (; *next < plan_.copies.size() && count < kMaxZeroRanges; ++*next) {
-    const ChunkCopy &copy = plan_.copies[*next];
-    if (!is_new(copy)) continue;
-    host[count++] = ZeroRange{copy.base, copy.size, 0, 0};
-  }
-  if (count == 0) return;
-  Status status =
-      backend.find_zeros(device_, stream_, static_cast<ZeroRange *>(buffers_.zero_ranges.device_data()), count);
-  if (status.ok()) status = backend.stream_synchronize(device_, stream_);
-  if (!status.ok()) {
-    // The kernel may still write to the buffer.
-    if (!wait_for_device(true)) buffers_.zero_ranges.abandon();
-    if (!tiers_.has_warned_of_zeros.exchange(true, std::memory_order_relaxed))
-      tiers_.core.log.write(LogLevel::kWarning, "The device cannot find zeros; contents that are zero are copied: %s",
-                            last_message());
-    *next = plan_.copies.size();
-    return;
-  }
-  count = 0;
-  for (uint64_t i = first; i < *next; ++i) {
-    ChunkCopy &copy = plan_.copies[i];
-    if (is_new(copy)) copy.chunk.tier = host[count++].nonzero != 0 ? Tier::kArena : Tier::kZero;
-  }
-}
-
-// Finds new chunks that are all zero: they get Tier::kZero, the others Tier::kArena until place_chunks(). A chunk
-// counts as not zero when the device cannot be asked.
-void Save::find_zeros() {
-  for (ChunkCopy &copy : plan_.copies)
-    if (is_new(copy)) copy.chunk.tier = Tier::kArena;
-  if (steps_.pass == SavePass::kAhead) return;
-  MessageGuard message_guard;
-  if (!buffers_.zero_ranges.open(device_, kMaxZeroRanges * sizeof(ZeroRange)).ok() ||
-      buffers_.zero_ranges.device_data() == nullptr)
-    return;
-  for (uint64_t next = 0; next < plan_.copies.size();) find_next_zeros(&next);
-}
-
-// Allocates ranges for new chunks from this copy on.
-Status Save::place_chunks(uint64_t from) {
-  uint64_t file_bytes = 0;
-  bool needs_slots = false;
-  const Chunk *previous = nullptr;
-  for (uint64_t i = from; i < plan_.copies.size(); ++i) {
-    ChunkCopy &copy = plan_.copies[i];
-    Chunk &chunk = copy.chunk;
-    needs_slots = needs_slots || (copy.is_again && !tiers_.is_direct(chunk.tier));
-    if (!is_new(copy) || copy.is_placed || chunk.tier == Tier::kZero) continue;
-    chunk.has_checksum = (flags_ & GMM_TAG_CHECKSUM) != 0;
-    copy.is_placed =
-        contents_ != GMM_CONTENTS_FILE && tiers_.allocate_in_host_memory(limits_, may_use_arena(), previous, &chunk);
-    if (!copy.is_placed) {
-      chunk.tier = Tier::kFile;
-      file_bytes += size_in_tier(chunk.size);
-    }
-    needs_slots = needs_slots || !tiers_.is_direct(chunk.tier);
-    previous = &chunk;
-  }
-  if (needs_slots) GMM_TRY(open_slots());
-  return file_bytes == 0 ? Status() : place_in_file(from, file_bytes);
-}
-
-// Allocates from the current file, which has reserved as much.
-Status Save::place_run(uint64_t from, uint64_t end) {
-  uint64_t hint = 0;
-  for (uint64_t i = from; i < end; ++i) {
-    ChunkCopy &copy = plan_.copies[i];
-    if (!is_for_file(copy)) continue;
-    const uint64_t size = size_in_tier(copy.chunk.size);
-    GMM_TRY(tiers_.file.allocate(size, hint, &copy.chunk.location));
-    hint = copy.chunk.location + size;
-    copy.is_placed = true;
-    files_ |= BackupFile::bit_of(copy.chunk.location);
-  }
-  return Status();
-}
-
-// A file reserves all bytes of its run before it gives out the first range. Without names there is one run; with names
-// the chunks of each block are one.
-Status Save::place_in_file(uint64_t from, uint64_t bytes) {
-  char directory[BackupSettings::kMaxDirectory];
-  tiers_.settings.directory(directory);
-  asked_file_ = true;
-  LockGuard guard(tiers_.file.placing);
-  if (!tiers_.settings.names_files()) {
-    GMM_TRY(tiers_.file.reserve(directory, bytes));
-    return place_run(from, plan_.copies.size());
-  }
-  for (uint64_t begin = from, end; begin < plan_.copies.size(); begin = end) {
-    bytes = 0;
-    for (end = begin; end < plan_.copies.size() && plan_.copies[end].block == plan_.copies[begin].block; ++end)
-      if (is_for_file(plan_.copies[end])) bytes += size_in_tier(plan_.copies[end].chunk.size);
-    if (bytes == 0) continue;
-    GMM_TRY(tiers_.file.reserve_named(directory, bytes));
-    GMM_TRY(place_run(begin, end));
-  }
-  return Status();
-}
-
-// The arena cannot grow to its limit after all: chunks in segments that are not ready go to the next tiers.
-Status Save::replace_unready_chunks() {
-  is_arena_refused_ = true;
-  for (uint64_t i = next_copy_; i < plan_.copies.size(); ++i) {
-    ChunkCopy &copy = plan_.copies[i];
-    if (!copy.is_placed || copy.chunk.tier != Tier::kArena) continue;
-    if (tiers_.arena.is_ready(copy.chunk.location, size_in_tier(copy.chunk.size))) continue;
-    tiers_.free(copy.chunk);
-    copy.is_placed = false;
-  }
-  tiers_.arena.cancel_planned();
-  return place_chunks(next_copy_);
-}
-
-Status Save::start_batch(uint64_t index) {
-  Batch *next = &make_batch(index);
-  if (!next->is_skipped && next->tier == Tier::kArena) {
-    Status status;
-    for (uint64_t i = next->first; i < next->end && status.ok(); ++i) {
-      const Chunk &chunk = plan_.copies[i].chunk;
-      status = tiers_.arena.make_ready(device_, chunk.location, size_in_tier(chunk.size));
-    }
-    if (!status.ok()) {
-      tiers_.core.log.write(LogLevel::kWarning, "The page-locked arena stays at %" PRIu64 " bytes: %s",
-                            tiers_.arena.bytes(), last_message());
-      next_copy_ = next->first;
-      GMM_TRY(replace_unready_chunks());
-      next = &make_batch(index);
-    }
-  }
-  return issue(*next);
-}
-
-// Batch indexes: finished <= copied <= issued.
-Status Save::copy_all() {
-  Backend &backend = *tiers_.core.backend;
-  uint64_t issued = 0, copied = 0, finished = 0;
-  GMM_TRY(finish_parts());  // parts without ranges
-  for (;;) {
-    while (finished < copied && (!batch_at(finished).is_submitted ||
-                                 tiers_.threads_of(batch_at(finished).tier).is_done(&batch_at(finished)))) {
-      GMM_TRY(finish_task(batch_at(finished)));
-      GMM_TRY(finish(batch_at(finished)));
-      ++finished;
-    }
-    if (next_copy_ < plan_.copies.size() && issued - finished < kWindow && issued - copied < device_window()) {
-      GMM_TRY(start_batch(issued));
-      ++issued;
-    } else if (copied < issued) {
-      // Tasks are submitted when the window is full, too: the disk has its next requests queued then.
-      Batch &next = batch_at(copied);
-      if (!next.is_skipped) GMM_TRY(backend.event_synchronize(next.event));
-      submit_task(next);
-      ++copied;
-    } else if (finished < issued) {
-      GMM_TRY(finish_task(batch_at(finished)));
-      GMM_TRY(finish(batch_at(finished)));
-      ++finished;
-    } else {
-      return Status();
-    }
-  }
-}
-
-// Merges the new chunks with the kept ones by address, and drops kept chunks that new ones overlap. Cannot fail.
-void Save::commit(const BackupPart *parts, uint64_t count) {
-  for (uint64_t p = 0, first = 0; p < count; first = plan_.part_ends[p++]) {
-    const uint64_t end = plan_.part_ends[p];
-    Vector<Chunk> &chunks = parts[p].kept->chunks;
-    uint64_t remaining = 0, at = first;
-    for (uint64_t i = 0; i < chunks.size(); ++i) {
-      const Chunk &chunk = chunks[i];
-      while (at < end && plan_.copies[at].base + plan_.copies[at].size <= chunk.base) ++at;
-      bool is_replaced = false;
-      uint64_t checksum = chunk.checksum;
-      for (uint64_t c = at; c < end && plan_.copies[c].base < chunk.end(); ++c) {
-        is_replaced = is_replaced || is_new(plan_.copies[c]);
-        if (plan_.copies[c].is_again) checksum = plan_.copies[c].chunk.checksum;
-      }
-      if (is_replaced) {
-        tiers_.drop_kept(chunk);
-        continue;
-      }
-      chunks[remaining] = chunk;
-      chunks[remaining++].checksum = checksum;
-    }
-    chunks.truncate(remaining);
-    // From the back, so that each chunk moves once.
-    uint64_t added = 0;
-    for (uint64_t c = first; c < end; ++c) added += is_new(plan_.copies[c]) ? 1 : 0;
-    uint64_t to = remaining + added, old = remaining;
-    for (uint64_t i = 0; i < added; ++i) chunks.push_back_reserved(Chunk());
-    for (uint64_t c = end; c-- > first;) {
-      const ChunkCopy &next = plan_.copies[c];
-      if (!is_new(next)) continue;
-      while (old != 0 && chunks[old - 1].base > next.base) chunks[--to] = chunks[--old];
-      chunks[--to] = next.chunk;
-      tiers_.count_kept(next.chunk);
-    }
-  }
-}
-
-// Frees the ranges of new chunks. Not those that the device may still copy to (`is_idle` is false).
-void Save::abort(bool is_idle) {
-  MessageGuard message_guard;
-  if (!is_idle) abandon_host_memory();
-  for (const ChunkCopy &copy : plan_.copies)
-    if (copy.is_placed && (is_idle || !tiers_.is_direct(copy.chunk.tier))) tiers_.free(copy.chunk);
-  if (asked_file_) tiers_.file.close_unused();  // a full disk gets its blocks back
-}
-
 // --- Restore ------------------------------------------------------------------------------------------------------
 
 class Restore : private Transfer {
  public:
   Restore(BackupTiers &tiers, TransferBuffers &buffers, Device device, const BackupSteps &steps)
       : Transfer(tiers, buffers, device, steps, Direction::kRestore) {}
-  Status run(const BackupPart *parts, uint64_t count);
+  Status run(const BackupPart *parts, uint64_t count) {
+    GMM_TRY(plan(parts, count,
+                 [&](const BackupPart &part, ByteRange range, uint64_t) { return plan_range(*part.kept, range); }));
+    bool needs_slots = false;
+    for (const ChunkCopy &copy : copies_)
+      needs_slots = needs_slots || (copy.chunk.tier != Tier::kZero && !tiers_.is_direct(copy.chunk.tier));
+    GMM_TRY(report_progress(0));
+    Status status;
+    if (!copies_.empty()) status = open_stream();
+    if (status.ok() && needs_slots) status = open_slots();
+    if (status.ok()) status = copy_all();
+    if (!close(&status)) abandon_host_memory();
+    return status;
+  }
 
  private:
-  Status copy_all();
-};
-
-Status Restore::run(const BackupPart *parts, uint64_t count) {
-  GMM_TRY(plan_.plan_restore(parts, count));
-  bool needs_slots = false;
-  for (const ChunkCopy &copy : plan_.copies)
-    needs_slots = needs_slots || (copy.chunk.tier != Tier::kZero && !tiers_.is_direct(copy.chunk.tier));
-  GMM_TRY(report_progress(0));
-  Status status;
-  if (!plan_.copies.empty()) status = open_stream();
-  if (status.ok() && needs_slots) status = open_slots();
-  if (status.ok()) status = copy_all();
-  if (!close(&status)) abandon_host_memory();
-  return status;
-}
-
-// Batch indexes: finished <= issued <= read.
-Status Restore::copy_all() {
-  Backend &backend = *tiers_.core.backend;
-  uint64_t read = 0, issued = 0, finished = 0;
-  GMM_TRY(finish_parts());  // parts without contents
-  for (;;) {
-    if (next_copy_ < plan_.copies.size() && read - finished < kWindow) {
-      submit_task(make_batch(read++));
-    } else if (issued < read && issued - finished < device_window()) {
-      Batch &next = batch_at(issued);
-      GMM_TRY(begin_parts(next.part + 1));  // the caller maps the part's memory while copy threads read
-      GMM_TRY(finish_task(next));
-      GMM_TRY(issue(next));
-      ++issued;
-    } else if (finished < issued) {
-      GMM_TRY(backend.event_synchronize(batch_at(finished).event));
-      GMM_TRY(finish(batch_at(finished)));
-      ++finished;
-    } else {
-      return Status();
+  // The kept chunks of the range, as far as they lie in it.
+  bool plan_range(const KeptContents &kept, ByteRange range) {
+    for (uint64_t i = kept.first_chunk_behind(range.base); i < kept.chunks.size(); ++i) {
+      const Chunk &chunk = kept.chunks[i];
+      if (chunk.base >= range.end()) break;
+      ChunkCopy copy;
+      copy.chunk = chunk;
+      copy.base = chunk.base > range.base ? chunk.base : range.base;
+      copy.size = (chunk.end() < range.end() ? chunk.end() : range.end()) - copy.base;
+      if (!copies_.push_back(copy)) return false;
+    }
+    return true;
+  }
+  // Batch indexes: finished <= issued <= read.
+  Status copy_all() {
+    Backend &backend = *tiers_.core.backend;
+    uint64_t read = 0, issued = 0, finished = 0;
+    GMM_TRY(finish_parts());  // parts without contents
+    for (;;) {
+      if (next_copy_ < copies_.size() && read - finished < kWindow) {
+        submit_task(make_batch(read++));
+      } else if (issued < read && issued - finished < device_window()) {
+        Batch &next = batch_at(issued);
+        GMM_TRY(begin_parts(next.part + 1));  // the caller maps the part's memory while copy threads read
+        GMM_TRY(finish_task(next));
+        GMM_TRY(issue(next));
+        ++issued;
+      } else if (finished < issued) {
+        GMM_TRY(backend.event_synchronize(batch_at(finished).event));
+        GMM_TRY(finish(batch_at(finished)));
+        ++finished;
+      } else {
+        return Status();
+      }
     }
   }
-}
+};
 
 }  // namespace
 

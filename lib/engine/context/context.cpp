@@ -12,7 +12,6 @@
 #include "base/process.h"
 #include "base/thread_record.h"
 #include "engine/heap/thread_cache.h"
-#include "engine/trace/leak_report.h"
 
 namespace gmm {
 namespace {
@@ -124,16 +123,10 @@ void Context::release() {
 }
 
 void Context::report_leaks() {
-  LeakReport report(core_.allocator);
-  gmm_scope_desc everything = {};
-  heaps_
-      .for_each(everything,
-                [&](Heap &heap) -> Status {
-                  report.add(heap, *tags_.get(heap.options().tag));
-                  return Status();
-                })
-      .ignore();
-  report.write(core_.log);
+  Snapshot snapshot(core_.allocator);
+  if (!snapshot.take(core_, heaps_, tags_, gmm_scope_desc()).ok())
+    core_.log.write(LogLevel::kWarning, "Not all blocks that are live are reported: %s", last_message());
+  snapshot.report_leaks(core_);
 }
 
 // Also what a failed init() left.

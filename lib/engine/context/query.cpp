@@ -153,7 +153,8 @@ Status Context::take_snapshot(const gmm_scope_desc &scope, gmm_snapshot **out) {
   collect_ended_captures(false);
   gmm_snapshot *made = core_.allocator.create<gmm_snapshot>(*this, core_.allocator);
   if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The host has no memory for a snapshot; free memory.");
-  const Status status = made->copy.take(core_, heaps_, tags_, scope);
+  Status status = made->copy.take(core_, heaps_, tags_, scope);
+  if (status.ok() && scope.flags == 0) status = made->copy.add_devices(*core_.backend);
   if (!status.ok()) {
     core_.allocator.destroy(made);
     return status;

@@ -1,35 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // The broker: one thread of the exporter, which answers importers on a local socket.
 //
-// The broker knows nothing of memory: an IpcResolver finds the object of an id and a token. A connection is
-//   pending  from its start until its request is complete,
-//   live     while it counts as an importer.
-// A refusal, the reply to a check, any further message, a revocation and the end of the peer close it.
+// The broker knows nothing of memory: an IpcResolver finds the object of an id and a token. A connection is pending
+// until its request is complete, and live while it counts as an importer. A refusal, the reply to a check, any further
+// message, a revocation and the end of the peer close it.
 //
-// The thread waits for nothing but its sockets. The resolver answers BUSY instead of waiting for a lock that a pause
-// may hold, and the importer asks again.
+// The resolver answers BUSY instead of waiting for a lock that a pause may hold, and the importer asks again.
 //
 // Somebody may delete the socket, for example a program that tidies /tmp. The next export makes it anew under the same
 // name, so all handles work again.
 //
-// Bounds, so that no peer can hold up another one: at most kMaxPending pending connections, each for at most
-// kHandshakeMs; at most kMaxLive live ones; 48 bytes of one request; 20 log messages a second. The oldest pending
-// connection makes way for a new one.
+// Bounds, beyond those of peer_server.h: at most kMaxLive live connections; 48 bytes of one request.
 #ifndef GMM_ENGINE_IPC_BROKER_H
 #define GMM_ENGINE_IPC_BROKER_H
 
 #include <atomic>
 #include <cstdint>
 
-#include "base/host_allocator.h"
-#include "base/local_socket.h"
-#include "base/lock.h"
 #include "base/log.h"
-#include "base/status.h"
 #include "base/thread.h"
 #include "engine/ipc/directory.h"
 #include "engine/ipc/handle.h"
-#include "engine/ipc/policy.h"
+#include "engine/ipc/peer_server.h"
 #include "engine/ipc/protocol.h"
 
 namespace gmm {
@@ -59,19 +51,16 @@ struct IpcResolver {
 // Takes the same time for every content.
 bool ipc_token_equal(const uint8_t a[kIpcTokenSize], const uint8_t b[kIpcTokenSize]);
 
-class IpcBroker {
+class IpcBroker final : private PeerServer {
  public:
-  static constexpr uint32_t kMaxPending = 64;
+  using PeerServer::kHandshakeMs;
   static constexpr uint32_t kMaxLive = kIpcMaxImporters;
-  static constexpr uint64_t kHandshakeMs = 2000;
 
   // The policy must not change after start().
   IpcBroker(const HostAllocator &allocator, const Log &log, const IpcResolver &resolver,
             const IpcPolicy &policy = kIpcDefaultPolicy)
-      : allocator_(allocator), log_(log), resolver_(resolver), policy_(policy) {}
+      : PeerServer(allocator, policy), log_(log), resolver_(resolver) {}
   ~IpcBroker() { stop(); }
-  IpcBroker(const IpcBroker &) = delete;
-  IpcBroker &operator=(const IpcBroker &) = delete;
 
   // Returns the address at which the broker answers. Starts the thread unless it runs, and makes the socket anew if it
   // was deleted; otherwise it costs one system call. The broker may start again after stop().
@@ -85,94 +74,57 @@ class IpcBroker {
   }
   // Closes the connections of all importers of an export or event. The importers see PeerState::kRevoked.
   // importer_gone() follows for each of them. Does not wait.
-  void revoke(uint64_t export_id) { end_importers(export_id, Ending::kRevoked); }
+  void revoke(uint64_t export_id) { end_importers(export_id, true); }
   // As revoke(), but the importers see PeerState::kGone: the exporter does not need the memory or event any more.
-  void disconnect(uint64_t export_id) { end_importers(export_id, Ending::kClosed); }
+  void disconnect(uint64_t export_id) { end_importers(export_id, false); }
 
  private:
-  enum class State : uint8_t { kFree, kPending, kLive };
-  enum class Ending : uint8_t { kNone, kClosed, kRevoked };
-  struct Slot {
-    int32_t fd = -1;
-    State state = State::kFree;
-    Ending ending = Ending::kNone;  // guarded by slot_mutex_: what another thread requested
-    uint32_t received = 0;
-    int32_t pid = 0;
-    uint64_t since = 0;       // when it became pending
-    uint64_t allocation = 0;  // guarded by slot_mutex_; 0 before a request
+  struct Importer : Connection {
+    uint64_t allocation = 0;  // guarded by connections_mutex_; 0 before a request
     struct {
       IpcRequest request;
       uint8_t next = 0;  // shows a request that is too long
     } incoming;
   };
-  static constexpr uint32_t kSlots = kMaxPending + kMaxLive;
 
   // Start and stop, with mutex_ held.
   Status start_thread();
   Status open_socket();
   Status listen_under_own_name(int *listener);
-  bool has_socket() const;
   Status restore_socket();
-  void remove_socket();
   void close_files();
 
   // From any thread.
-  void end_importers(uint64_t export_id, Ending ending);
+  void end_importers(uint64_t export_id, bool is_revoked);
 
-  // On the broker's thread: the loop.
+  // On the broker's thread.
   static void *thread_main(void *self);
   void run();
-  int64_t milliseconds_to_next_deadline();
-  void close_late_pending();
-  void resume_listening();
-  void close_ended();
   void take_over_listener();
-
-  // A connection from accept to close.
-  void accept_connections();
-  void admit(int fd);
-  void receive(Slot *slot);
-  void receive_request(Slot *slot);
-  void answer(Slot *slot);
-  bool check(const IpcRequest &request, const Slot &slot);
-  gmm_result grant(Slot *slot, const IpcRequest &request, IpcGrant *out);
+  Connection *make(int32_t pid) override;
+  void receive(Connection *connection) override;
+  void ended(Connection *connection) override;
+  void turn_away(int32_t socket, gmm_result reason) override;
+  void log(const char *text) override { log_.write(LogLevel::kWarning, "ipc: %s", text); }
+  void receive_request(Importer *importer);
+  void answer(Importer *importer);
+  bool check(const IpcRequest &request, const Importer &importer);
+  gmm_result grant(Importer *importer, const IpcRequest &request, IpcGrant *out);
   bool send_reply(int fd, const IpcReply &reply, const IpcGrant *grant = nullptr);
-  void refuse(Slot *slot, gmm_result result);
-  void drop(Slot *slot);
-  Slot *free_slot();
-  Slot *oldest_pending();
-  // Writes to the log, at most 20 messages a second.
-  [[gnu::format(printf, 2, 3)]] void complain(const char *format, ...);
+  void refuse(Importer *importer, gmm_result result);
 
-  const HostAllocator allocator_;
   const Log log_;
   const IpcResolver resolver_;
-  const IpcPolicy &policy_;
 
-  Mutex mutex_{LockRank::kIpcBroker};  // of start() and stop(), before slot_mutex_
+  Mutex mutex_{LockRank::kIpcBroker};  // of start() and stop(), before connections_mutex_
   std::atomic<bool> running_{false};   // written with mutex_ held
   IpcEndpoint endpoint_;               // constant while running_
   Thread thread_;
-  int directory_ = -1;  // this and the next four with mutex_ held
+  // These and the folder with mutex_ held.
   char directory_path_[kIpcPathSize] = {};
-  bool has_name_ = false;  // the socket's name exists, unless somebody deleted it
-  os::NameIdentity socket_;
+  bool is_named_ = false;  // the socket's name exists, unless somebody deleted it
   bool runtime_directory_failed_ = false;
-  int listener_ = -1;                   // the thread's own while it runs
   std::atomic<int> next_listener_{-1};  // of a socket that was made anew; the thread takes it over
-  os::SocketPoller poller_;
-  std::atomic<bool> stopping_{false};
-  std::atomic<bool> any_ending_{false};
-
-  Mutex slot_mutex_{LockRank::kIpcBrokerSlots};  // for the fields that end_importers() and the thread share
-  Slot *slots_ = nullptr;
-
-  // The thread's own.
-  uint32_t used_slots_ = 0;  // from there on no slot was ever used
-  uint32_t pending_ = 0, live_ = 0;
-  uint64_t listen_again_ = 0;  // when to listen again after accept() ran out of descriptors; 0: listening
-  uint64_t complaints_since_ = 0;
-  uint32_t complaints_ = 0;
 };
 
 }  // namespace gmm

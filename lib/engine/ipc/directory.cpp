@@ -18,8 +18,6 @@ namespace {
 // A directory that somebody filled must not delay the first export.
 constexpr uint32_t kMaxEntriesRead = 4096;
 
-constexpr const char *kUnready = ".new";
-
 static_assert(kMaxSocketFolder == kIpcPathSize);
 
 // With a slash at the end of the path, the system follows a link there.
@@ -49,21 +47,21 @@ bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolic
 }
 
 Status ipc_directory_open(const char *path, bool create, int *fd, int *error, const IpcPolicy &policy) {
+  const bool is_shared = policy.user_count != 0;
   *error = 0;
   // Further users need to reach the socket by its name. They cannot list the directory.
-  if (create) *error = os::make_socket_folder(path, policy.user_count != 0);
+  if (create) *error = os::make_socket_folder(path, is_shared);
   if (*error != 0)
     return fail_native(GMM_ERROR_SYSTEM, *error,
                        "directory %s of the IPC sockets: cannot make it: %s; set GMM_IPC_DIR to a private directory",
                        path, ErrorText(*error).text);
   int32_t opened = -1;
   os::FolderFacts facts;
-  *error = os::open_socket_folder(path, policy.user_count != 0, &opened, &facts);
+  *error = os::open_socket_folder(path, is_shared, &opened, &facts);
   if (*error != 0)
     return fail_native(GMM_ERROR_SYSTEM, *error,
                        "directory %s of the IPC sockets: %s; it must be a directory, not a link", path,
                        ErrorText(*error).text);
-  const bool is_shared = policy.user_count != 0;
   const bool is_good = is_shared ? (facts.owner == 0 || policy.allows(facts.owner)) &&
                                        (!facts.others_may_write() || facts.keeps_names_of_others())
                                  : facts.owner == current_user() && !facts.others_may_look();
@@ -72,16 +70,11 @@ Status ipc_directory_open(const char *path, bool create, int *fd, int *error, co
     return Status();
   }
   os::close_file(opened).ignore();
-  if (is_shared)
-    return fail(
-        GMM_ERROR_SYSTEM,
-        "directory %s of the IPC sockets: it belongs to user %u with mode %04o; it must belong to root or one of "
-        "the users that share, and be writable by its owner only or have the sticky bit",
-        path, facts.owner, facts.mode);
-  return fail(GMM_ERROR_SYSTEM,
-              "directory %s of the IPC sockets: it belongs to user %u with mode %04o; it must belong to user %u with "
-              "mode 0700",
-              path, facts.owner, facts.mode, current_user());
+  return fail(
+      GMM_ERROR_SYSTEM, "directory %s of the IPC sockets: it belongs to user %u with mode %04o; it must belong to %s",
+      path, facts.owner, facts.mode,
+      is_shared ? "root or one of the users that share, and be writable by its owner only or have the sticky bit"
+                : "this user and have mode 0700");
 }
 
 Status ipc_directory_open_own(int *fd, char path[kIpcPathSize], bool *runtime_directory_failed,
@@ -104,11 +97,6 @@ void ipc_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]) {
                 endpoint.serial);
 }
 
-void ipc_unready_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]) {
-  ipc_socket_name(endpoint, name);
-  std::strcat(name, kUnready);
-}
-
 bool ipc_socket_name_parse(const char *name, IpcEndpoint *out) {
   IpcEndpoint endpoint;
   if (std::sscanf(name, "%" SCNu32 "-%" SCNu64 "-%" SCNu32, &endpoint.pid, &endpoint.start_time, &endpoint.serial) != 3)
@@ -116,7 +104,7 @@ bool ipc_socket_name_parse(const char *name, IpcEndpoint *out) {
   char again[kIpcNameSize];
   ipc_socket_name(endpoint, again);
   const size_t length = std::strlen(again);
-  if (std::strncmp(name, again, length) != 0 || (name[length] != '\0' && std::strcmp(name + length, kUnready) != 0))
+  if (std::strncmp(name, again, length) != 0 || (name[length] != '\0' && std::strcmp(name + length, kIpcUnready) != 0))
     return false;
   *out = endpoint;
   return true;

@@ -24,6 +24,7 @@ namespace gmm {
 
 inline constexpr unsigned kIpcDirectoryCandidates = 3;
 inline constexpr uint64_t kIpcNameSize = 64;
+inline constexpr char kIpcUnready[] = ".new";  // ends the name of a socket that does not listen yet
 
 // The n-th candidate, without a slash at its end. False when it does not apply, for example when its variable is not
 // set.
@@ -41,9 +42,7 @@ Status ipc_directory_open_own(int *fd, char path[kIpcPathSize], bool *runtime_di
 
 // "<pid>-<start time>-<serial>.sock"
 void ipc_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]);
-// The name of a socket that does not listen yet: ipc_socket_name() and ".new".
-void ipc_unready_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]);
-// Reads both names.
+// Reads such a name, also with kIpcUnready behind it.
 bool ipc_socket_name_parse(const char *name, IpcEndpoint *out);
 
 // Removes the sockets of processes that have ended.

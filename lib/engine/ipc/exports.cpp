@@ -9,41 +9,6 @@
 #include "engine/ipc/descriptor.h"
 
 namespace gmm {
-namespace {
-
-// A live block, and the lock of its heap.
-class LockedBlock {
- public:
-  LockedBlock() = default;
-  ~LockedBlock() {
-    if (heap_ != nullptr) heap_->mutex.unlock();
-  }
-  LockedBlock(const LockedBlock &) = delete;
-  LockedBlock &operator=(const LockedBlock &) = delete;
-
-  Status find(const Core &core, const void *memory, const char *operation) {
-    for (;;) {
-      GMM_TRY(find_block(core, memory, operation, &block));
-      Heap *heap = block.heap;
-      heap->mutex.lock();
-      const Status status = find_block(core, memory, operation, &block);
-      if (status.ok() && block.heap == heap) {
-        heap_ = heap;
-        return Status();
-      }
-      heap->mutex.unlock();
-      GMM_TRY(status);
-    }
-  }
-
-  Block block;
-
- private:
-  Heap *heap_ = nullptr;
-};
-
-}  // namespace
-
 // --- The table ------------------------------------------------------------------------------------------------------
 
 // Calls fn(extent) for the export's extents in order. False: memory of the export was replaced. Ids only grow, and an
@@ -164,13 +129,13 @@ Status IpcExports::find_or_add(const Block &block, Export *out) {
 // --- Exports --------------------------------------------------------------------------------------------------------
 
 Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
-  Block first_look;
-  GMM_TRY(find_block(core_, memory, "gmm_ipc_export", &first_look));
-  const HeapOptions &options = first_look.heap->options();
+  Block block;
+  GMM_TRY(find_block(core_, memory, "gmm_ipc_export", &block));
+  const HeapOptions &options = block.heap->options();
   if (options.kind == Kind::kManaged)
     return fail(GMM_ERROR_INVALID_KIND,
                 "gmm_ipc_export(%p): MANAGED memory cannot be shared; allocate VMM, HOST or DEVICE memory.", memory);
-  const uint32_t routes = ipc_routes(core_, first_look.heap->options());
+  const uint32_t routes = ipc_routes(core_, options);
   if (routes == 0)
     return fail(GMM_ERROR_NOT_SUPPORTED,
                 "gmm_ipc_export(%p): device %d cannot share %s memory; gmm_query() says which routes memory has.",
@@ -178,9 +143,8 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
   IpcHandle handle;
   settings_.freeze();
   GMM_TRY(broker_.start(&handle.exporter));
-  LockedBlock locked;
-  GMM_TRY(locked.find(core_, memory, "gmm_ipc_export"));
-  const Block &block = locked.block;
+  LockGuard heap_guard(block.heap->mutex);
+  GMM_TRY(find_block(core_, memory, "gmm_ipc_export", &block));
   if (block.paused)
     return fail(GMM_ERROR_PAUSED, "gmm_ipc_export(%p): the block is paused; resume its tag first.", memory);
   LockGuard guard(mutex_);

@@ -177,33 +177,27 @@ Status IpcImports::add_to_mapping(IpcMapping &mapping, const IpcHandle &handle, 
                 "gmm_ipc_import: the exporting process ended or revoked the memory; close the imports that exist.");
   // A block that is imported keeps its bytes. The exporter says whether another one lives. An own block is asked about
   // each time, as a handle ends with its block.
-  ImportedBlock *known = find_imported(mapping, handle.token);
-  if (known == nullptr || mapping.is_own()) {
+  Status status;
+  if (find_imported(mapping, handle.token) == nullptr || mapping.is_own()) {
     ++mapping.checks;
-    Status status;
     {
       Unlocked unlocked(mutex_);
       status = mapping.check_block(handle, milliseconds_until(deadline), policy_);
     }
     --mapping.checks;
-    known = find_imported(mapping, handle.token);
-    if (status.ok() && known == nullptr) {
-      // From now on the mapping's connection keeps its bytes.
-      status = add_block(mapping, handle);
-    } else if (status.ok()) {
-      ++known->imports;
+  }
+  // From now on the mapping's connection keeps its bytes.
+  ImportedBlock *const known = find_imported(mapping, handle.token);
+  if (status.ok() && known != nullptr) ++known->imports;
+  if (status.ok() && known == nullptr) status = add_block(mapping, handle);
+  if (!status.ok()) {
+    // Another thread may have closed the last import during the wait, and have left the mapping to this one.
+    MessageGuard message;
+    if (mapping.checks == 0 && !has_blocks(mapping) && !close_mapping(&mapping).ok()) {
+      Unlocked unlocked(mutex_);
+      core_.log.write(LogLevel::kError, "cannot close an import: %s", last_message());
     }
-    if (!status.ok()) {
-      // Another thread may have closed the last import during the wait, and have left the mapping to this one.
-      MessageGuard message;
-      if (mapping.checks == 0 && !has_blocks(mapping) && !close_mapping(&mapping).ok()) {
-        Unlocked unlocked(mutex_);
-        core_.log.write(LogLevel::kError, "cannot close an import: %s", last_message());
-      }
-      return status;
-    }
-  } else {
-    ++known->imports;
+    return status;
   }
   *out = mapping.base() + handle.offset;
   return Status();
@@ -245,9 +239,8 @@ Status IpcImports::close(void *memory, bool *found) {
     return Status();
   }
   IpcMapping *mapping = block->mapping;
-  const bool is_last = std::none_of(blocks_.begin(), blocks_.end(), [&](const ImportedBlock &each) {
-    return &each != block && each.mapping == mapping;
-  });
+  const auto of_mapping = [&](const ImportedBlock &each) { return each.mapping == mapping; };
+  const bool is_last = std::count_if(blocks_.begin(), blocks_.end(), of_mapping) == 1;
   if (is_last && mapping->checks == 0) return close_mapping(mapping);
   blocks_.erase(static_cast<uint64_t>(block - blocks_.begin()));
   publish();

@@ -7,7 +7,7 @@
 //   events.h     IpcEvents: events of this process and of others
 //   semaphores.h Semaphore: a semaphore of another API, which streams use as an event
 //   descriptor.h file descriptors of memory, which leave the process without a count
-//   broker.h     IpcBroker: the exporter's thread, which answers importers
+//   broker.h     IpcBroker: the exporter's thread, which answers importers; peer_server.h: its connections
 //   client.h     the importer's request, and the connection that counts it
 //   protocol.h   the messages between broker and client; handle.h: the bytes of a handle
 //   policy.h     which users may share, and the check of a peer; directory.h: where the sockets are
@@ -43,9 +43,9 @@
 // - A token ends with its block: no later block at the address has the same one.
 //
 // Locks, in their order
-// - A heap, then IpcExports, then the broker's lock of its slots. The broker's thread waits for no operation that has a
-//   heap.
-// - IpcEvents, then the broker's lock of its slots.
+// - A heap, then IpcExports, then the lock of the broker's connections. The broker's thread waits for no operation that
+//   has a heap.
+// - IpcEvents, then the lock of the broker's connections.
 // - IpcImports. No thread waits for another process or a device while it holds it.
 // - IpcBroker (start, stop and the making of its socket) and IpcSettings: the caller holds no other lock of the module.
 //   IpcBroker::stop() waits for its thread, which takes the locks of IpcExports and IpcEvents.

@@ -41,7 +41,7 @@ Status IpcMapping::map_handle(uint64_t timeout_ms, const IpcPolicy &policy) {
   IpcImport granted;
   GMM_TRY(ipc_connect(handle_, is_legacy ? IpcWant::kCount : IpcWant::kDescriptors, timeout_ms, &granted, policy));
   connection_ = static_cast<IpcConnection &&>(granted.connection);
-  if (kind_ == Kind::kVmm) return map_extents(granted);
+  if (kind_ == Kind::kVmm) return map_granted(granted);
   if (!is_legacy && granted.extents != 1)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: memory of this kind has one extent.");
   if (!is_legacy) return map_file(granted.take_fd(0), handle_.allocation_size);
@@ -73,30 +73,21 @@ Status IpcMapping::map_descriptor(int32_t fd, gmm_fd_type type, uint64_t size) {
   return Status();
 }
 
-Status IpcMapping::reserve(uint64_t size) {
+// Physical memory side by side at one address. import(index, size, PhysicalHandle *) gets each extent.
+template <typename Fn>
+Status IpcMapping::map_extents(uint64_t total, const uint64_t *sizes, uint32_t count, Fn import) {
   void *base = nullptr;
-  GMM_TRY(backend_.reserve(size, &base));
-  base_ = static_cast<char *>(base);
-  size_ = size;
-  return Status();
-}
-
-Status IpcMapping::map_extents(IpcImport &granted) {
+  GMM_TRY(backend_.reserve(total, &base));
   form_ = Form::kExtents;
-  if (granted.allocation_size != handle_.allocation_size)
-    return fail(GMM_ERROR_IPC_INVALID_HANDLE,
-                "gmm_ipc_import: the exporter's memory has another size than the handle says.");
-  GMM_TRY(reserve(handle_.allocation_size));
+  base_ = static_cast<char *>(base);
+  size_ = total;
   uint64_t mapped = 0;
-  for (uint32_t i = 0; i < granted.extents; ++i) {
+  for (uint32_t i = 0; i < count; ++i) {
     MappedExtent &extent = extents_[i];
-    extent.size = granted.sizes[i];
+    extent.size = sizes[i];
     if (extent.size % kExtentAlignment != 0)
       return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the exporter's memory is not of whole 2 MiB.");
-    const int32_t fd = granted.take_fd(i);
-    const Status status = backend_.import_fd(fd, extent.size, device_, &extent.physical);
-    os::close_file(fd).ignore();
-    GMM_TRY(status);
+    GMM_TRY(import(i, extent.size, &extent.physical));
     GMM_TRY(backend_.map(base_ + mapped, extent.size, extent.physical));
     extent.is_mapped = true;
     mapped += extent.size;
@@ -104,34 +95,29 @@ Status IpcMapping::map_extents(IpcImport &granted) {
   return backend_.set_access(base_, mapped, device_, 0);
 }
 
+Status IpcMapping::map_granted(IpcImport &granted) {
+  if (granted.allocation_size != handle_.allocation_size)
+    return fail(GMM_ERROR_IPC_INVALID_HANDLE,
+                "gmm_ipc_import: the exporter's memory has another size than the handle says.");
+  return map_extents(handle_.allocation_size, granted.sizes, granted.extents,
+                     [&](uint32_t i, uint64_t size, PhysicalHandle *out) {
+                       return backend_.import_fd(granted.fds[i], size, device_, out);
+                     });
+}
+
 Status IpcMapping::map_opaque(int32_t fd, uint64_t size) {
-  form_ = Form::kExtents;
-  MappedExtent &extent = extents_[0];
-  extent.size = size;
-  GMM_TRY(backend_.import_fd(fd, size, device_, &extent.physical));
-  return map_one(size);
+  return map_extents(size, &size, 1, [&](uint32_t, uint64_t, PhysicalHandle *out) {
+    return backend_.import_fd(fd, size, device_, out);
+  });
 }
 
 // The exporter's size is the handle's: the driver maps whole allocations only.
 Status IpcMapping::map_fabric() {
-  form_ = Form::kExtents;
   is_fabric_ = true;
-  const uint64_t size = handle_.allocation_size;
-  if (size % kExtentAlignment != 0)
-    return fail(GMM_ERROR_IPC_INVALID_HANDLE,
-                "gmm_ipc_import: the handle's memory is of another machine, but not of whole 2 MiB.");
-  extents_[0].size = size;
-  GMM_TRY(backend_.import_fabric(handle_.legacy, size, device_, &extents_[0].physical));
-  return map_one(size);
-}
-
-// Maps the first extent, which is all of the memory.
-Status IpcMapping::map_one(uint64_t size) {
-  MappedExtent &extent = extents_[0];
-  GMM_TRY(reserve(size));
-  GMM_TRY(backend_.map(base_, size, extent.physical));
-  extent.is_mapped = true;
-  return backend_.set_access(base_, size, device_, 0);
+  return map_extents(handle_.allocation_size, &handle_.allocation_size, 1,
+                     [&](uint32_t, uint64_t size, PhysicalHandle *out) {
+                       return backend_.import_fabric(handle_.legacy, size, device_, out);
+                     });
 }
 
 // Owns the descriptor, also when it fails.
@@ -168,13 +154,11 @@ Status IpcMapping::unmap() {
       break;
   }
   form_ = Form::kNone;
-  if (base_ == nullptr) return Status();  // it never had addresses; the destructor closes the connection
   connection_.close();
   base_ = nullptr;
   return Status();
 }
 
-// The extent of a descriptor may have physical memory before there are addresses for it.
 Status IpcMapping::unmap_extents() {
   uint64_t at = 0;
   for (MappedExtent &extent : extents_) {
@@ -184,7 +168,7 @@ Status IpcMapping::unmap_extents() {
     extent.physical = PhysicalHandle{};
     at += extent.size;
   }
-  return base_ == nullptr ? Status() : backend_.unreserve(base_, size_);
+  return backend_.unreserve(base_, size_);
 }
 
 }  // namespace gmm

@@ -74,12 +74,12 @@ class IpcMapping {
   };
 
   Status map_own();
-  Status map_extents(IpcImport &granted);
+  template <typename Fn>
+  Status map_extents(uint64_t total, const uint64_t *sizes, uint32_t count, Fn import);
+  Status map_granted(IpcImport &granted);
   Status map_fabric();
   Status map_opaque(int32_t fd, uint64_t size);
-  Status map_one(uint64_t size);
   Status map_file(int32_t own_fd, uint64_t size);
-  Status reserve(uint64_t size);
   Status unmap_extents();
 
   Backend &backend_;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/trace/snapshot.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
+#include <tuple>
 
 #include "base/process.h"
-#include "engine/trace/live_blocks.h"
+#include "engine/heap/block.h"
 
 namespace gmm {
 namespace {
@@ -62,17 +65,21 @@ constexpr const char *kKindNames[kKindCount] = {"unspecified", "device", "vmm", 
 }  // namespace
 
 bool Snapshot::copy_span(Span &span, const Heap &of, bool paused) {
-  bool good = true;
-  for_each_live_block(span, [&](void *block, uint64_t size) {
-    const char *name = of.name_of(block);
-    Name copy = {};
-    std::strcpy(copy.text, name);
+  const uint32_t count = !span.live() ? 0 : span.is_slab_object ? span.block_count.load(std::memory_order_relaxed) : 1;
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint64_t size = span.slot(i).load(std::memory_order_relaxed) & ~kUsedElsewhere;
+    if (size == 0) continue;
+    const uintptr_t block = span.block(i);
+    Name name = {};
+    std::strcpy(name.text, of.name_of(reinterpret_cast<void *>(block)));
+    const bool is_named = name.text[0] != '\0';
+    if (is_named && !names_.push_back(name)) return false;
     const uint32_t heap = static_cast<uint32_t>(heaps_.size());  // it is added behind its blocks
-    good = good && (*name == '\0' || names_.push_back(copy)) &&
-           blocks_.push_back(BlockCopy{reinterpret_cast<uintptr_t>(block), size, span.block_bytes(), heap,
-                                       *name == '\0' ? 0 : static_cast<uint32_t>(names_.size()), paused});
-  });
-  return good;
+    if (!blocks_.push_back(BlockCopy{block, size, span.block_bytes(), heap,
+                                     is_named ? static_cast<uint32_t>(names_.size()) : 0, paused}))
+      return false;
+  }
+  return true;
 }
 
 Status Snapshot::copy_heap(Heap &heap, const Tag &tag) {
@@ -104,19 +111,19 @@ Status Snapshot::copy_heap(Heap &heap, const Tag &tag) {
   copy.extents_end = extents_.size();
   copy.blocks_end = blocks_.size();
   if (good && heaps_.push_back(copy)) return Status();
+  blocks_.truncate(heaps_.empty() ? 0 : heaps_.back().blocks_end);
   return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_snapshot_create: no host memory for the copy of a heap.");
 }
 
 Status Snapshot::take(Core &core, HeapSet &heaps, const TagTable &tags, const gmm_scope_desc &scope) {
   backend_ = core.backend->id();
   backend_name_ = core.backend->name();
-  GMM_TRY(heaps.for_each(scope, [&](Heap &heap) { return copy_heap(heap, *tags.get(heap.options().tag)); }));
-  return scope.flags == 0 ? copy_devices(*core.backend) : Status();
+  return heaps.for_each(scope, [&](Heap &heap) { return copy_heap(heap, *tags.get(heap.options().tag)); });
 }
 
 // A device without memory of the context is not asked: the question would make a context on it. A device that does not
 // answer is left out, so a program whose context is lost still gets its snapshot.
-Status Snapshot::copy_devices(Backend &backend) {
+Status Snapshot::add_devices(Backend &backend) {
   bool has_memory = true;
   const auto copy_of = [&](gmm_device device) -> DeviceCopy * {
     for (DeviceCopy &each : devices_)
@@ -226,6 +233,45 @@ Status Snapshot::write(gmm_write_fn write, void *user) const {
   return writer.stopped()
              ? fail(GMM_ERROR_IO, "gmm_snapshot_write: the function stopped before the end, so the text is incomplete.")
              : Status();
+}
+
+void Snapshot::report_leaks(const Core &core) {
+  const auto key_of = [this](const BlockCopy &block) {
+    const HeapCopy &heap = heaps_[block.heap];
+    return std::make_tuple(block.size, heap.tag, heap.kind, heap.device, std::string_view(name_of(block)));
+  };
+  std::sort(blocks_.begin(), blocks_.end(),
+            [&](const BlockCopy &a, const BlockCopy &b) { return key_of(a) < key_of(b); });
+  struct Group {
+    const BlockCopy *first;
+    uint64_t blocks;
+    uint64_t bytes() const { return first->size * blocks; }
+  };
+  Vector<Group> groups(core.allocator);
+  uint64_t bytes = 0;
+  for (const BlockCopy &block : blocks_) {
+    bytes += block.size;
+    if (!groups.empty() && key_of(*groups.back().first) == key_of(block))
+      ++groups.back().blocks;
+    else
+      (void)groups.push_back(Group{&block, 1});  // without host memory it is only counted
+  }
+  std::sort(groups.begin(), groups.end(), [](const Group &a, const Group &b) {
+    return a.bytes() != b.bytes() ? a.bytes() > b.bytes() : a.blocks > b.blocks;
+  });
+  for (uint64_t i = 0; i < groups.size() && i < kMostLines; ++i) {
+    const HeapCopy &heap = heaps_[groups[i].first->heap];
+    const char *name = name_of(*groups[i].first);
+    core.log.write(LogLevel::kWarning,
+                   "Leak: %" PRIu64 " x %" PRIu64 " bytes of %s memory on device %d, tag \"%s\"%s%s%s.",
+                   groups[i].blocks, groups[i].first->size, kind_name(heap.kind), heap.device, heap.tag_name,
+                   *name != '\0' ? ", name \"" : "", name, *name != '\0' ? "\"" : "");
+  }
+  if (!blocks_.empty())
+    core.log.write(LogLevel::kWarning,
+                   "Leaks: the context ends, and %" PRIu64 " blocks of %" PRIu64
+                   " bytes in all are live; free them before, or set GMM_CONTEXT_NO_LEAK_REPORT.",
+                   blocks_.size(), bytes);
 }
 
 }  // namespace gmm

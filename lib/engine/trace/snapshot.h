@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The snapshot: a copy of what lies in the heaps of a context, to read by index or to write as one JSON object.
-// FORMAT.md in this folder describes the fields of the object.
+// FORMAT.md in this folder describes the fields of the object. The report of the blocks that are live at the end of
+// their context is made from one, too.
 #ifndef GMM_ENGINE_TRACE_SNAPSHOT_H
 #define GMM_ENGINE_TRACE_SNAPSHOT_H
 
@@ -18,9 +19,10 @@ class Snapshot {
   explicit Snapshot(const HostAllocator &allocator)
       : heaps_(allocator), extents_(allocator), blocks_(allocator), names_(allocator), devices_(allocator) {}
 
-  // Copies the heaps of a checked scope, each under its own lock. OUT_OF_HOST_MEMORY. For the whole context it asks the
-  // driver what is in use of each device that has a heap.
+  // Copies the heaps of a checked scope, each under its own lock. OUT_OF_HOST_MEMORY.
   Status take(Core &core, HeapSet &heaps, const TagTable &tags, const gmm_scope_desc &scope);
+  // Asks the driver what is in use of each device that has a heap. OUT_OF_HOST_MEMORY.
+  Status add_devices(Backend &backend);
   void query(gmm_snapshot_info *out) const;
   uint64_t block_count() const { return blocks_.size(); }
   uint64_t extent_count() const { return extents_.size(); }
@@ -29,6 +31,9 @@ class Snapshot {
   void query_extent(uint64_t index, gmm_extent_info *out, Heap **heap) const;
   // IO: `write` stopped. No lock is held.
   Status write(gmm_write_fn write, void *user) const;
+  // Writes a warning for each group of blocks of one tag, kind, device, size and name, at most kMostLines: those of
+  // most bytes first. One for the sum follows. Nothing is live: writes nothing. It sorts the blocks.
+  void report_leaks(const Core &core);
 
  private:
   struct HeapCopy {
@@ -73,8 +78,8 @@ class Snapshot {
   const char *name_of(const BlockCopy &block) const { return block.name == 0 ? "" : names_[block.name - 1].text; }
   bool copy_span(Span &span, const Heap &of, bool paused);
   Status copy_heap(Heap &heap, const Tag &tag);
-  Status copy_devices(Backend &backend);
 
+  static constexpr uint32_t kMostLines = 32;
   gmm_backend backend_ = GMM_BACKEND_AUTO;
   const char *backend_name_ = "";  // static
   Vector<HeapCopy> heaps_;

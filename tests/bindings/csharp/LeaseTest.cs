@@ -17,7 +17,7 @@ internal sealed class LeaseTest
     private static readonly TimeSpan Long = TimeSpan.FromMilliseconds(Patience);
     private static readonly int Me = Process.GetCurrentProcess().Id;
 
-    private readonly Stack<IDisposable> open = new Stack<IDisposable>();
+    private readonly List<IDisposable> open = new List<IDisposable>();
     private readonly GmmContext context = new GmmContext(new GmmContextOptions
     {
         Backend = GmmBackend.Host, HostDevices = 1, HostMemory = Card, NoLeakReport = true
@@ -49,10 +49,8 @@ internal sealed class LeaseTest
             }
             finally
             {
-                while (test.open.Count != 0)
-                {
-                    test.open.Pop().Dispose();
-                }
+                test.open.Reverse();
+                test.open.ForEach(each => each.Dispose());
                 test.context.Dispose();
                 Directory.Delete(folder, true);
             }
@@ -70,7 +68,7 @@ internal sealed class LeaseTest
             options.Offer[tag] = 1;
         }
         GmmLease made = context.Lease(options);
-        open.Push(made);
+        open.Add(made);
         return made;
     }
 
@@ -84,7 +82,7 @@ internal sealed class LeaseTest
         using (GmmLeaseTurn turn = made.Turn(Amount(Part)))
         {
             Same(0L, turn.Bytes, "bytes that came back");
-            open.Push(context.Alloc(Part, new GmmAllocOptions { Kind = GmmKind.Vmm, Tag = tag }));
+            open.Add(context.Alloc(Part, new GmmAllocOptions { Kind = GmmKind.Vmm, Tag = tag }));
         }
         return made;
     }

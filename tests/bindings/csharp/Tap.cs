@@ -7,14 +7,6 @@ using System.Threading;
 using System.Threading.Tasks;
 using Gmm;
 
-/// <summary>Thrown by a step that this backend or machine cannot do.</summary>
-internal sealed class Skip : Exception
-{
-    internal Skip(string reason) : base(reason)
-    {
-    }
-}
-
 /// <summary>Runs tests one after the other, reports them in the test anything protocol (TAP), and has what they
 /// share.</summary>
 internal sealed class Tap
@@ -32,10 +24,6 @@ internal sealed class Tap
         {
             step();
             Console.WriteLine("ok " + count + " - " + name);
-        }
-        catch (Skip skip)
-        {
-            Console.WriteLine("ok " + count + " - " + name + " # SKIP " + skip.Message);
         }
         catch (Exception error)
         {
@@ -101,14 +89,6 @@ internal sealed class Tap
         foreach (Action step in steps)
         {
             Fails(result, step);
-        }
-    }
-
-    internal static void Need(bool capability, string what)
-    {
-        if (!capability)
-        {
-            throw new Skip("this device has no " + what);
         }
     }
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests on .NET: netcore_test.py MCS BUILD_FOLDER NATIVE_FOLDER standard|lifecycle|lease|span.
+"""Runs the tests on .NET: netcore_test.py MCS BUILD_FOLDER NATIVE_FOLDER TESTS.EXE calls|lifecycle|lease|span.
 
-standard is the test of calls with the package's assembly for netstandard2.0. For the others mcs compiles all sources,
-those of src/netcore too, against the assemblies of a .NET Core 3.1 runtime. PyPI has one:
+The programs are those that ran on Mono, with the package's assembly for netstandard2.0. For the spans mcs compiles all
+sources, those of src/netcore too, against the assemblies of a .NET Core 3.1 runtime. PyPI has one:
     pip install --no-deps --target .deps/dotnet dotnetcore2
 Without it the test is skipped. The build with the .NET SDK (Gmm.csproj) is another matter.
 """
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-mcs, build, native, mode = sys.argv[1:]
+mcs, build, native, tests, mode = sys.argv[1:]
 here = pathlib.Path(__file__).parent
 root = here.parents[2]
 home = root / '.deps' / 'dotnet' / 'dotnetcore2' / 'bin'
@@ -41,28 +41,22 @@ def compile(output, target, sources, *extra):
 
 with tempfile.TemporaryDirectory() as scratch:
     scratch = pathlib.Path(scratch)
-    # The attribute came with .NET 5.
-    shim = scratch / 'ModuleInitializerAttribute.cs'
-    shim.write_text('namespace System.Runtime.CompilerServices { internal sealed class ModuleInitializerAttribute : '
-                    'System.Attribute { } }\n')
-    layer = root / 'bindings' / 'csharp' / 'src'
-    generated = pathlib.Path(build) / 'bindings' / 'csharp' / 'generated'
-    if mode == 'standard':
-        shutil.copy(pathlib.Path(native).parents[2] / 'lib' / 'netstandard2.0' / 'Gmm.dll', scratch)
-        REFERENCES.append('netstandard')
-        mode = 'calls'
-    else:
-        compile(scratch / 'Gmm.dll', 'library',
-                [*layer.glob('*.cs'), *layer.glob('netcore/*.cs'), *generated.rglob('*.cs'), shim])
     program = scratch / 'tests.dll'
-    own = [here / 'netcore' / 'SpanTest.cs', here / 'Tap.cs'] if mode == 'span' else list(here.glob('*.cs'))
-    compile(program, 'exe', own, f'-reference:{scratch}/Gmm.dll')
+    if mode == 'span':
+        layer = root / 'bindings' / 'csharp' / 'src'
+        generated = pathlib.Path(build) / 'bindings' / 'csharp' / 'generated'
+        compile(scratch / 'Gmm.dll', 'library',
+                [*layer.glob('*.cs'), *layer.glob('netcore/*.cs'), *generated.rglob('*.cs')])
+        compile(program, 'exe', [here / 'netcore' / 'SpanTest.cs', here / 'Tap.cs'], f'-reference:{scratch}/Gmm.dll')
+    else:
+        program = scratch / 'csharp-tests.dll'
+        shutil.copy(tests, program)
+        shutil.copy(pathlib.Path(native).parents[2] / 'lib' / 'netstandard2.0' / 'Gmm.dll', scratch)
+    for library in glob.glob(native + '/*.so*'):
+        shutil.copy(library, scratch)
     framework = {'name': 'Microsoft.NETCore.App', 'version': '3.1.0'}
-    (scratch / 'tests.runtimeconfig.json').write_text(json.dumps({'runtimeOptions': {'framework': framework}}))
-    environment = dict(os.environ, DOTNET_SYSTEM_GLOBALIZATION_INVARIANT='1', GMM_LIBRARY_PATH=native)
-    if mode != 'span':
-        for library in glob.glob(native + '/*.so*'):
-            shutil.copy(library, scratch)
+    program.with_suffix('.runtimeconfig.json').write_text(json.dumps({'runtimeOptions': {'framework': framework}}))
+    environment = dict(os.environ, DOTNET_SYSTEM_GLOBALIZATION_INVARIANT='1')
     dotnet = home / 'dotnet'
     os.chmod(dotnet, 0o755)
     sys.exit(subprocess.run([str(dotnet), str(program), *([] if mode == 'span' else [mode])],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch_memory_saver's own tests, unchanged, with gmm under that name.
+"""torch_memory_saver's own tests, with gmm under that name.
 
 tests/bindings/python tests gmm.memory_saver on a fake of PyTorch, and test_torch_pauses.py on a GPU.
 """
@@ -17,48 +17,15 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 #: Where its repository may lie, as PyPI has no tests of it: TMS_SOURCE=REPOSITORY tests/gpu/pack.sh brings it.
 SOURCES = (ROOT / ".deps" / "torch_memory_saver", ROOT / ".gpu" / "torch_memory_saver")
-#: Tests that cannot pass: the start of a name, and the reason.
-SKIPPED = {
-    "test_cpu_backup[": "reaches into _impl._mem_pools and asks the CUDA runtime of upstream's library about the "
-                        "address of a backup; test_cpu_backup_in_public is the rest of it",
-}
+#: A file that cannot be loaded: it is about a script of upstream's releases, not about the package.
+LEFT_OUT = "test_merge_cuda_wheels.py"
+#: The end of examples/cpu_backup.py. The step that it leaves out reaches into _impl._mem_pools, and asks the CUDA
+#: runtime of upstream's library about the address of a backup.
+IN_PUBLIC = """
 
-#: Files that cannot be loaded, and the reason.
-LEFT_OUT = {"test_merge_cuda_wheels.py": "about a script of upstream's releases, not about the package"}
-
-CONFTEST = f"""
-import pytest
-
-collect_ignore = {list(LEFT_OUT)!r}
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        for name, reason in {SKIPPED!r}.items():
-            if item.name.startswith(name):
-                item.add_marker(pytest.mark.skip(reason=reason))
-"""
-
-#: cpu_backup.run() with all of its steps but the one about private members. Files that were left out stand here too.
-IN_PUBLIC = '''
-import pytest
-import test_examples
-from examples import cpu_backup
-
-
-def run(hook_mode):
-    cpu_backup._assert_cpu_backup_released_on_allocation_free = lambda **arguments: None
-    cpu_backup.run(hook_mode)
-
-
-@pytest.mark.parametrize("hook_mode", test_examples._HOOK_MODES)
-def test_cpu_backup_in_public(hook_mode):
-    test_examples._test_core(run, hook_mode=hook_mode)
-''' + "".join(f'''
-
-@pytest.mark.skip(reason={reason!r})
-def {name[:-len(".py")]}():
+def _assert_cpu_backup_released_on_allocation_free(**arguments):
     pass
-''' for name, reason in LEFT_OUT.items())
+"""
 
 #: examples/__init__.py, which upstream has not. The examples sleep for people who watch the memory: seconds,
 #: many times.
@@ -87,8 +54,9 @@ def test_upstreams_own_tests(tmp_path):
         pytest.skip("torch_memory_saver's repository is not here: TMS_SOURCE=REPOSITORY tests/gpu/pack.sh brings it")
     take_tests(sources[0], tmp_path)
     tests = tmp_path / "test"
-    (tests / "conftest.py").write_text(CONFTEST)
-    (tests / "test_in_public.py").write_text(IN_PUBLIC)
+    (tests / LEFT_OUT).unlink(missing_ok=True)
+    with open(tests / "examples" / "cpu_backup.py", "a", encoding="utf-8") as file:
+        file.write(IN_PUBLIC)
     (tests / "examples" / "__init__.py").write_text(BRIEFLY)
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(tests), environment.get("PYTHONPATH")]))

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.numba under Numba, on the fake CUDA driver and on a GPU."""
+"""gmm.numba under Numba, on the fake CUDA driver and on a GPU: test_numba_suite.py has kernels."""
 import concurrent.futures
 import gc
 import multiprocessing
 import os
 import threading
-import time
 import types
 
 import numpy as np
@@ -145,7 +144,7 @@ def test_memory_is_not_given_out_while_a_stream_may_use_it(frees):
             assert address_of(array) not in used
             used.add(address_of(array))
         del array
-        assert len(frees) >= 99
+        assert len(frees) >= 99 and frees._records  # nothing waited
     frees.collect(wait=True)
     assert len(frees) == 0
     assert address_of(cuda.device_array(1_000_000, dtype=np.uint8)) in used
@@ -405,48 +404,3 @@ def test_an_impossible_use_names_its_reason(code, environment, wanted):
             print(error)
     """, **environment)
     assert wanted in said
-
-
-# Kernels, on a GPU: test_numba_suite.py has them over every kind of memory.
-
-SIZE = 4 << 20
-
-
-@cuda.jit  # compiled at the first launch
-def slow_sum(data, out, milliseconds):
-    for _ in range(milliseconds):
-        cuda.nanosleep(1_000_000)
-    total = 0
-    for i in range(cuda.grid(1), data.size, cuda.gridsize(1)):
-        total += data[i]
-    cuda.atomic.add(out, 0, total)
-
-
-@pytest.mark.gpu
-def test_memory_under_a_kernel_is_not_given_out_and_nobody_waits(frees):
-    handle = driver.cuStreamCreate(numba_driver.binding.CUstream_flags.CU_STREAM_NON_BLOCKING.value)
-    stream = cuda.external_stream(int(handle))
-    ones, nines = np.ones(SIZE, dtype=np.uint8), np.full(SIZE, 9, dtype=np.uint8)
-    slow_sum[8, 128](cuda.to_device(ones), cuda.to_device(np.zeros(1, dtype=np.uint64)), 0)
-    cuda.synchronize()
-    sums, kernels = [], {}  # the kernel that uses an address, by the event behind it
-    began = time.perf_counter()
-    for _ in range(12):
-        array, out = cuda.to_device(ones), cuda.to_device(np.zeros(1, dtype=np.uint64))
-        slow_sum[8, 128, stream](array, out, 40)
-        sums.append(out)
-        kernels[address_of(array)] = cuda.event(timing=False)
-        kernels[address_of(array)].record(stream)
-        del array  # the kernel has not begun, or sleeps
-        for _ in range(3):
-            other = cuda.to_device(nines)
-            kernel = kernels.get(address_of(other))
-            assert kernel is None or kernel.query()
-            del other
-    queued = time.perf_counter() - began
-    stream.synchronize()
-    took = time.perf_counter() - began
-    assert [int(out.copy_to_host()[0]) for out in sums] == [SIZE] * 12
-    assert took > 0.1 and queued < took * 0.8 and frees._records is True
-    del stream
-    driver.cuStreamDestroy(handle)

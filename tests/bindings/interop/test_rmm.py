@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.rmm with the real RMM, on every backend that answers here: the resource that C++ calls, and Python's.
+"""gmm.rmm with the real RMM, on every backend that answers here.
 
 RMM's resources run without a GPU. Its DeviceBuffer asks the CUDA runtime for the current device.
 """
@@ -11,7 +11,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import warnings
 
 import conftest
 import pytest
@@ -22,26 +21,14 @@ import gmm
 
 rmm = pytest.importorskip("rmm")
 import gmm.rmm  # noqa: E402 # after the check
-from gmm._rmm import callbacks, compiled  # noqa: E402
-
-WAYS = ("C++", "Python")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory):
     """The resource is compiled once here, and not found in the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setenv("XDG_CACHE_HOME", str(folder))
-        yield folder / "gmm"
-
-
-@pytest.fixture(params=WAYS, autouse=True)
-def way(request, monkeypatch):
-    """Whether RMM calls C++ or, as where nothing can be compiled, Python."""
-    if request.param == "Python":
-        monkeypatch.setattr(compiled, "resource", callbacks.resource)
-    return request.param
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(params=["host"] + ["cuda"] * (conftest.FAKE or conftest.GPU))
@@ -62,10 +49,10 @@ def as_before():
 
 
 class Library:
-    kinds, want, frees_on_any_stream = tuple(gmm.Kind), MemoryError, True
+    kinds, want, frees_on_any_stream, is_cxx = tuple(gmm.Kind), MemoryError, True, True
 
-    def __init__(self, context, is_cxx):
-        self.context, self.is_cxx = context, is_cxx
+    def __init__(self, context):
+        self.context = context
 
     def allocator(self, kind=gmm.Kind.DEVICE, tag=None):
         resource = gmm.rmm.resource(kind, tag=tag, context=self.context)
@@ -86,81 +73,42 @@ def of_rmm(stream):
 
 
 @pytest.fixture
-def library(context, way):
-    return Library(context, way == "C++")
+def library(context):
+    return Library(context)
 
 
 class TestContract(Contract):
     pass
 
 
-@pytest.mark.parametrize("way", ["Python"], indirect=True)
-def test_a_collection_clears_no_resource_whose_memory_is_in_use(context):
-    """RMM's buffers call the resource in C++ when they go, which may be after it in a cycle of references."""
-    cycle = [gmm.rmm.resource(context=context)]
-    cycle.append(cycle)
-    address = cycle[0].allocate(SIZE)
-    del cycle
-    gc.collect()
-    callbacks._made[-1][0].deallocate(address, SIZE)  # as the end of a buffer does
-    assert context.stats().live_blocks == 0
-
-
-def calls_of(function):
-    """The names of the Python functions that a call runs."""
-    names = []
-    sys.setprofile(lambda frame, event, _argument: names.append(frame.f_code.co_name) if event == "call" else None)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return names[1:]  # without `function` itself
-
-
-def test_an_allocation_runs_no_python(context, way):
+def test_an_allocation_runs_no_python(context):
     resource = gmm.rmm.resource(context=context)
-    counted = rmm.mr.StatisticsResourceAdaptor(resource)
-
-    def use():
-        for one in (resource, counted):
-            one.deallocate(one.allocate(SIZE), SIZE)
-
-    calls = calls_of(use)
-    assert context.stats().allocations == 2
-    assert (calls == []) == (way == "C++"), calls
+    counted, calls = rmm.mr.StatisticsResourceAdaptor(resource), []
+    sys.setprofile(lambda frame, event, _argument: calls.append(frame.f_code.co_name) if event == "call" else None)
+    for one in (resource, counted):
+        one.deallocate(one.allocate(SIZE), SIZE)
+    sys.setprofile(None)
+    assert context.stats().allocations == 2 and not calls
 
 
-def test_copies_in_cpp_serve_after_a_close(way):
+def test_copies_in_cpp_serve_after_a_close():
     """RMM's C++ has copies of a resource, which no close() in Python reaches. The context goes with the last one."""
     seen = []
     context = gmm.Context("host", log=lambda level, message: seen.append(message))
     resource = gmm.rmm.resource(context=context)
     resource.deallocate(resource.allocate(SIZE), SIZE)
     context.close()
-    if way == "Python":  # whose resource holds Python's context
-        refused(RuntimeError, lambda: resource.allocate(SIZE), match="closed")
-        return
     ctypes.memset(resource.allocate(SIZE), 1, SIZE)
     assert not any("live" in message for message in seen)
     del resource
     assert "live" in seen[-1], seen
 
 
-@pytest.mark.parametrize("way", ["C++"], indirect=True)
-def test_without_a_compiler_it_says_why_and_calls_python(context, monkeypatch, tmp_path):
+def test_without_a_compiler_it_says_why(context, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", "false")
-    gmm.rmm._say_why.cache_clear()
-    compiled._loaded.cache_clear()
-    try:
-        with pytest.warns(RuntimeWarning, match="(?s)did not compile.*RMM calls Python"):
-            resource = gmm.rmm.resource(context=context)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            gmm.rmm.resource(context=context)
-    finally:
-        compiled._loaded.cache_clear()
-    assert "allocate" in calls_of(lambda: resource.deallocate(resource.allocate(SIZE), SIZE))
+    gmm.rmm._replace.cache_clear()
+    refused(RuntimeError, lambda: gmm.rmm.resource(context=context), match="did not compile")
     assert not list((tmp_path / "gmm").glob("*.so"))
 
 
@@ -284,7 +232,6 @@ def run_suite(on, folder, tests, work):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("way", ["C++"], indirect=True)
 def test_rmms_own_tests(tmp_path):
     folder = os.environ.get("RMM_SUITE", "")
     if not pathlib.Path(folder).joinpath("test_device_buffer.py").is_file():

@@ -9,7 +9,6 @@ import ctypes
 import inspect
 import json
 import os
-import pathlib
 import random
 import subprocess
 import sys
@@ -19,11 +18,10 @@ import conftest
 import pytest
 import torch
 import torch_uses
-from conftest import MIB, goes_back
+from conftest import MIB
 
 import gmm
 import gmm.torch
-from gmm import _native
 from gmm._memory_saver import preload
 from gmm._torch import compiler
 from gmm._torch import library as torch_library
@@ -163,6 +161,8 @@ def check_segments(segments):
         live = [block for block in blocks if block["state"] == "active_allocated"]
         assert sum(block["size"] for block in live) == segment["allocated_size"]
         assert sum(block["requested_size"] for block in live) == segment["requested_size"]
+        assert all(one["state"] != "inactive" or other["state"] != "inactive"
+                   for one, other in zip(blocks, blocks[1:]))
 
 
 def test_a_snapshot_shows_all_that_is_reserved(native):
@@ -244,25 +244,27 @@ class Pool:
         torch._C._cuda_releasePool(0, self.id)
 
 
-def test_a_private_pool_has_segments_of_its_own(native):
+def test_a_private_pool_divides_segments_of_its_own(native):
     with Pool(201) as pool:
-        a, b = native.malloc(1000), native.malloc(4 * MIB)
+        a, b, c, d = (native.malloc(size) for size in (100, MIB // 2, 3 * MIB, 5 * MIB))
     outside = native.malloc(1000)
+    assert b == a + 512 and d == c + 3 * MIB
     segments = native.segments(pool.id)
     check_segments(segments)
     assert [tuple(segment["segment_pool_id"]) for segment in segments] == [pool.id] * 2
-    assert native.live(pool.id).keys() == {a, b}
+    assert native.live(pool.id).keys() == {a, b, c, d}
     everything = native.segments()
     check_segments(everything)
     assert sum(segment["total_size"] for segment in everything) == native.stats("reserved_bytes")["current"]
-    assert torch._C._cuda_checkPoolLiveAllocations(0, pool.id, {a, b})
-    assert not torch._C._cuda_checkPoolLiveAllocations(0, pool.id, {a})
-    native.free(b)
-    assert torch._C._cuda_checkPoolLiveAllocations(0, pool.id, {a})
+    assert torch._C._cuda_checkPoolLiveAllocations(0, pool.id, {a, b, c, d})
+    assert not torch._C._cuda_checkPoolLiveAllocations(0, pool.id, {a, c, d})
+    for address in (b, d, a, c):
+        native.free(address)
+        check_segments(native.segments(pool.id))
+    assert torch._C._cuda_checkPoolLiveAllocations(0, pool.id, set())
     torch._C._cuda_emptyCache()
     assert len(native.segments(pool.id)) == 2  # a graph may still use them
-    for address in (a, outside):
-        native.free(address)
+    native.free(outside)
     pool.release()
     torch._C._cuda_emptyCache()
     assert native.segments(pool.id) == []
@@ -282,9 +284,9 @@ def test_a_pool_returns_to_its_checkpoint(native):
     with Pool(203) as pool:
         a, b = native.malloc(1000), native.malloc(3 * MIB)
         state = torch._C._cuda_getCheckpointState(0, pool.id)
-        c = native.malloc(2000)
-    native.free(a)
-    native.free(c)
+        c, newer = native.malloc(2000), native.malloc(64 * MIB)
+    for address in (a, c, newer):
+        native.free(address)
     assert torch._C._cuda_checkPoolLiveAllocations(0, pool.id, {b})
     # The holder of block b keeps it. The storage becomes the owner of a.
     storage = torch._C._construct_storage_from_data_pointer(a, torch.device("cuda", 0), 1000)
@@ -293,14 +295,50 @@ def test_a_pool_returns_to_its_checkpoint(native):
     assert native.stats("allocation")["current"] == 2
     check_segments(native.segments(pool.id))
     with pool:
-        again = native.malloc(2000)
-    assert again == c  # it did not take the memory of a
-    native.free(again)
-    native.free(b)
+        again = native.malloc(2000), native.malloc(64 * MIB)
+    assert again == (c, newer)  # it did not take the memory of a
+    for address in (*again, b):
+        native.free(address)
     del storage
     assert native.stats("allocation")["current"] == 0
     pool.release()
     pool.release()
+    torch._C._cuda_emptyCache()
+    pool.begin(), pool.end()
+    with pytest.raises(RuntimeError, match="memory of the checkpoint is gone"):
+        torch._C._cuda_setCheckpointPoolState(0, state, [], [])
+    pool.release()
+    pool.release()
+
+
+def test_a_pools_block_waits_for_the_stream_that_recorded_it(native, library):
+    go = threading.Event()
+    with Pool(204) as pool:
+        state = torch._C._cuda_getCheckpointState(0, pool.id)
+        address = native.malloc(2 * MIB)
+    with gmm.context().stream() as stream:
+        stream.call(go.wait)
+        library.check(library.record(address, 0, stream.handle))
+        native.free(address)
+        assert native.stats("allocation")["current"] == 0 < native.stats("active")["current"]
+        torch._C._cuda_emptyCache()  # looks at the events
+        with pool:
+            other = native.malloc(2 * MIB)
+            assert other != address
+            library.check(library.record(other, 0, stream.handle))
+            native.free(other)  # as in a capture, without its event
+        go.set()
+        stream.synchronize()
+        torch._C._cuda_setCheckpointPoolState(0, state, [], [])
+    assert native.stats("active")["current"] == 0
+    check_segments(native.segments(pool.id))
+    with pool:
+        assert {native.malloc(2 * MIB), native.malloc(2 * MIB)} == {address, other}
+    for block in (address, other):
+        native.free(block)
+    for _ in range(3):
+        pool.release()
+    torch._C._cuda_emptyCache()
 
 
 def test_out_of_memory_has_pytorch_s_words(native):
@@ -318,13 +356,7 @@ def test_out_of_memory_has_pytorch_s_words(native):
             assert abs(torch._C._cuda_getMemoryFraction(0) - fraction) < 1e-6
         with pytest.raises(RuntimeError, match="gmm: .*limit"):
             native.malloc(256 * MIB)
-        asked = []
-        context.set_oom_handler(lambda what: asked.append(what.requested_bytes) or context.set_limit(None, device=0)
-                                or True)
-        native.free(native.malloc(256 * MIB))
-        assert asked == [256 * MIB]
     finally:
-        context.set_oom_handler(None)
         torch._C._cuda_setMemoryFraction(1.0, 0)
 
 
@@ -370,85 +402,48 @@ def test_a_recorded_stream_keeps_memory_of_cpu_tensors(library):
     assert library.record(id(go), 0, None) == 1  # not gmm's: GMM_UNCHANGED
 
 
-def test_a_recorded_stream_reads_memory_of_cuda_tensors_whole(native, library):
-    """The next user gets the memory at once, on its own stream, which is ordered behind the recorded one."""
-    context, go, size = gmm.context(), threading.Event(), 3 * MIB
-    with context.stream() as stream, context.alloc(size, gmm.Kind.HOST) as out:
-        address = native.malloc(size)
-        _native.gmm_fill(context, address, 1, size, None)
-        context.synchronize()
-        stream.call(go.wait)
-        context.copy(out, address, size, stream=stream)
-        library.check(library.record(address + 100, 0, stream.handle))
-        native.free(address)
-        held = [native.malloc(size) for _ in range(3)]
-        for other in held:
-            _native.gmm_fill(context, other, 2, size, None)
-        go.set()
-        stream.synchronize()
-        context.synchronize()
-        assert bytes(memoryview(out)) == b"\1" * size
-        for other in held:
-            native.free(other)
-
-
-# The compiler. The processes do not import PyTorch, which takes 2 s.
-
-BUILD = f"""
-import os, pathlib, sys
-from gmm._torch import compiler
-torch = compiler.Installed(pathlib.Path({str(compiler.installed().package)!r}), *{tuple(compiler.installed()[1:])!r})
-try:
-    print(compiler.build(torch))
-except RuntimeError as error:
-    print(error)
-assert "torch" not in sys.modules
-"""
+# The compiler.
 
 
 @pytest.fixture
-def compiler_of(tmp_path):
-    """compiler_of(script): the environment with a compiler that runs it, and counts its calls in tmp_path/count."""
+def cxx(tmp_path, monkeypatch):
+    """cxx(script): from now on the script is the compiler. Its calls are counted in tmp_path/count."""
     def make(script):
         path = tmp_path / "c++"
         path.write_text(f"#!/bin/sh\necho x >>{tmp_path}/count\n{script}\n")
         path.chmod(0o755)
-        return {"GMM_TORCH_CACHE": str(tmp_path / "cache"), "CXX": str(path)}
+        monkeypatch.setenv("CXX", str(path))
 
     return make
 
 
-#: Writes the file that -o names.
-WRITES = 'while [ "$1" != -o ]; do shift; done\necho made >"$2"'
+def build(folder):
+    return compiler.build(compiler.installed(), folder)
 
 
-def test_a_compiler_that_fails_is_asked_once_and_its_words_are_kept(tmp_path, compiler_of):
-    environment = compiler_of("echo 'no such thing' >&2\nexit 1")
-    for _ in range(2):
-        said = conftest.run(BUILD, **environment)
-        assert "no such thing" in said and "gmm_torch.cpp did not compile" in said
-    assert (tmp_path / "count").read_text() == "x\n"
+def test_the_words_of_a_compiler_that_fails(tmp_path, cxx):
+    cxx("echo 'no such thing' >&2\nexit 1")
+    with pytest.raises(RuntimeError, match=r"gmm_torch.cpp did not compile[^$]*no such thing"):
+        build(tmp_path / "cache")
 
 
-def test_processes_that_start_at_once_compile_once(tmp_path, compiler_of):
-    # The compiler waits until the other processes have started.
-    environment = compiler_of(f'while [ "$(ls {tmp_path}/ready.* | wc -l)" -lt 3 ]; do sleep 0.05; done\n{WRITES}')
-    code = f'import os\nopen(r"{tmp_path}/ready.%d" % os.getpid(), "w").close()\n{BUILD}'
+def test_callers_that_start_at_once_compile_once(tmp_path, cxx):
+    cxx('while [ "$1" != -o ]; do shift; done\nsleep 0.3\necho made >"$2"')
     with concurrent.futures.ThreadPoolExecutor(3) as threads:
-        answers = set(threads.map(lambda _: conftest.run(code, **environment), range(3)))
-    assert len(answers) == 1 and pathlib.Path(answers.pop()).read_text() == "made\n"
+        answers = set(threads.map(build, [tmp_path / "cache"] * 3))
+    assert [path.read_text() for path in answers] == ["made\n"]
     assert (tmp_path / "count").read_text() == "x\n"
 
 
-def test_files_that_were_built_ahead_serve_a_machine_without_a_compiler(tmp_path, compiler_of):
-    done = subprocess.run([sys.executable, "-m", "gmm.torch", "build", tmp_path / "ahead"], capture_output=True,
-                          text=True, check=False, env={**os.environ, **compiler_of(WRITES)})
-    built = done.stdout.split()
-    assert done.returncode == 0 and len(built) == 1, done.stderr
-    without = {"CXX": "/nonexistent/c++", "CUDA_HOME": "/nonexistent"}
-    assert conftest.run(BUILD, GMM_TORCH_CACHE=str(tmp_path / "ahead"), **without) == built[0]
-    said = conftest.run(BUILD, GMM_TORCH_CACHE=str(tmp_path / "empty"), **without)
-    assert "/nonexistent/c++" in said and "python -m gmm.torch build FOLDER" in said
+def test_files_that_were_built_ahead_serve_a_machine_without_a_compiler(tmp_path, cxx, monkeypatch):
+    cxx('while [ "$1" != -o ]; do shift; done\necho made >"$2"')
+    built = subprocess.run([sys.executable, "-m", "gmm.torch", "build", tmp_path / "ahead"], capture_output=True,
+                           text=True, check=True).stdout.strip()
+    monkeypatch.setenv("CXX", "/nonexistent/c++")
+    monkeypatch.setenv("CUDA_HOME", "/nonexistent")
+    assert str(build(tmp_path / "ahead")) == built
+    with pytest.raises(RuntimeError, match=r"/nonexistent/c\+\+[^$]*python -m gmm.torch build FOLDER"):
+        build(tmp_path / "empty")
 
 
 # On a GPU.
@@ -488,22 +483,6 @@ def test_an_everyday_use_gives_what_it_gives_with_pytorchs_own(native, theirs, u
 @pytest.mark.parametrize("value", ["on", "regions", "off"])
 def test_a_training_under_gmm_run_has_the_same_losses(theirs, value):
     assert results("training", LD_PRELOAD=preload.find_library(), GMM_PRELOAD=value)["training"] == theirs["training"]
-
-
-@pytest.mark.gpu
-def test_freed_memory_goes_back(native):
-    held = []
-
-    def take():
-        held.append(torch.empty(1024 * MIB, dtype=torch.uint8, device="cuda").fill_(1))
-
-    def give():
-        held.clear()
-        torch.cuda.empty_cache()
-
-    take()
-    goes_back(1000 * MIB, give, take)
-    give()
 
 
 @pytest.mark.gpu

@@ -7,9 +7,9 @@ import io
 import os
 import pathlib
 import pickle
+import shutil
 import subprocess
 import sys
-import types
 
 import conftest
 import pytest
@@ -19,7 +19,7 @@ from conftest import MIB, run
 
 import gmm
 import gmm.torch
-from gmm._torch import managed, workers
+from gmm._torch import managed
 from gmm._torch import library as torch_library
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -240,7 +240,7 @@ def test_manage_in_to(gpu):
         refused(RuntimeError, lambda: plain.to("nowhere", manage=True))
 
 
-def test_tensors_that_cannot_move_raise(gpu):
+def test_tensors_that_cannot_move_raise(gpu, monkeypatch):
     gmm.torch.set_enabled_uvm(False)
     with pytest.raises(ValueError, match="not managed"):
         gmm.torch.uvm_to(torch.randn(3), gpu)
@@ -250,7 +250,9 @@ def test_tensors_that_cannot_move_raise(gpu):
     with pytest.raises(ValueError, match="resolve_neg"):
         gmm.torch.uvm_to(torch.randn(3, dtype=torch.complex64).conj().imag, gpu)
     if not torch.cuda.is_available():
-        refused(RuntimeError, gmm.torch.use, lambda: gmm.torch.pool("tagged"), match="no CUDA device")
+        monkeypatch.delenv("GMM_BACKEND", raising=False)
+        refused(RuntimeError, gmm.torch.use, lambda: gmm.torch.pool("tagged"), torch.cuda.set_enabled_uvm,
+                match="no CUDA device")
 
 
 # Autograd.
@@ -394,49 +396,14 @@ assert torch.empty(3, pin_memory=True).is_managed()
     subprocess.run([sys.executable, str(path)], check=True)
 
 
-@played
-def test_uvm_context_of_new_pytorch_is_served(monkeypatch):
-    """test_uvm_of_one_thread() uses it, on a GPU."""
-    monkeypatch.delattr(torch.cuda, "_use_uvm", raising=False)
-    monkeypatch.setattr(torch.cuda.memory, "_use_uvm", object(), raising=False)
-    gmm.torch.install()
-    assert torch.cuda.memory._use_uvm is gmm.torch.use_uvm
-    assert not hasattr(torch.cuda, "_use_uvm")  # an older PyTorch gets none
-
-
-class Numbers(torch.utils.data.Dataset):
-    data = None
-
-    def __len__(self):
-        return len(self.data)
-
-    def __getitem__(self, index):
-        return self.data[index] * 2, bool(gmm.torch.get_enabled_uvm())
-
-
-@on_host
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_data_loader_workers(method):
-    numbers = Numbers()
-    numbers.data = torch.arange(32.0)
-    loader = torch.utils.data.DataLoader(numbers, batch_size=8, num_workers=1, multiprocessing_context=method)
-    batches = list(loader)
-    assert torch.equal(torch.cat([batch for batch, _ in batches]), numbers.data * 2)
-    assert not any(bool(flag.any()) for _, flag in batches)  # a child makes ordinary tensors
-
-
-@on_host
-def test_forked_workers_with_managed_tensors_are_refused_on_cuda(monkeypatch):
-    plain = torch.utils.data.TensorDataset(gmm.torch.unmanage_memory(torch.arange(8.0)))
-    inside = torch.utils.data.Subset(torch.utils.data.TensorDataset(torch.arange(8.0)), [1, 2])
-    assert workers.managed_inside(torch.utils.data.Subset(plain, [1, 2])) is None
-    assert workers.managed_inside(lambda: inside) is not None
-    real, info = workers.managed_inside, types.SimpleNamespace(backend_name="cuda")
-    loaded = types.SimpleNamespace(context=types.SimpleNamespace(info=info))
-    monkeypatch.setattr(workers.library, "loaded", lambda: loaded)
-    monkeypatch.setattr(workers, "managed_inside", lambda *roots: (monkeypatch.undo(), real(*roots))[1])
-    with pytest.raises(RuntimeError, match="spawn"):
-        iter(torch.utils.data.DataLoader(inside, num_workers=1, multiprocessing_context="fork"))
+@pytest.mark.skipif(conftest.BACKEND == "host", reason="a child has a copy of the host's memory")
+def test_a_fork_beside_managed_tensors_warns():
+    held = torch.ones(3)
+    with pytest.warns(RuntimeWarning, match="spawn"):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0 and held.is_managed()
 
 
 @on_host
@@ -461,46 +428,27 @@ assert os.waitpid(pid, 0)[1] == 0 and bool((parent == 2).all())
 """) == ""
 
 
-@pytest.fixture
-def entry_point(tmp_path):
-    """Variables for a program that knows PyTorch alone, with gmm's entry point as its wheel has it."""
+@on_host
+@pytest.mark.parametrize("value, backend, answer", [("1", "host", "True True True"), ("0", "host", "False"),
+                                                    ("", "host", "False"), ("1", "", "False False True")])
+def test_an_unmodified_program_is_switched_on_by_the_variable_alone(tmp_path, value, backend, answer):
+    """By gmm's entry point, as its wheel has it. Without a GPU and without the host backend UVM stays off."""
+    if not backend and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
     about = tmp_path / "gmm-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: gmm\nVersion: 1.0\n")
-    metadata = (ROOT / "pyproject.toml").read_text()
-    section = metadata[metadata.index('entry-points."torch.backends"]'):].splitlines()[1]
-    (about / "entry_points.txt").write_text("[torch.backends]\n" + section.replace('"', "") + "\n")
-    module = tmp_path / "_gmm_torch_autoload.py"
-    module.write_text((ROOT / "bindings" / "python" / "_gmm_torch_autoload.py").read_text())
-
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    return {"PYTHONPATH": path, "PYTHONWARNINGS": "always::RuntimeWarning"}
-
-
-@on_host
-@pytest.mark.parametrize("value", ["1", "0", ""])
-def test_an_unmodified_program_is_switched_on_by_the_variable_alone(entry_point, value):
-    code = """
+    (about / "entry_points.txt").write_text("[torch.backends]\ngmm = _gmm_torch_autoload:load\n")
+    shutil.copy(ROOT / "bindings" / "python" / "_gmm_torch_autoload.py", tmp_path)
+    assert run("""
 import sys, torch
 if hasattr(torch.cuda, "get_enabled_uvm"):
     x = torch.ones(3)
     print(torch.cuda.get_enabled_uvm(), x.is_managed(), x.to("cpu") is x)
 else:
     print("gmm" in sys.modules)  # cheap, and silent
-"""
-    printed = run(code, **{**entry_point, "PYTORCH_ENABLE_UNIFIED_MEMORY": value})
-    assert printed == ("True True True" if value == "1" else "False")
-
-
-@on_host
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_without_cuda_it_is_not_enabled(entry_point):
-    assert run("""
-import pytest, torch
-assert not torch.cuda.get_enabled_uvm() and not torch.ones(3).is_managed()
-with pytest.raises(RuntimeError, match="no CUDA device"):
-    torch.cuda.set_enabled_uvm()
-""", **{**entry_point, "PYTORCH_ENABLE_UNIFIED_MEMORY": "1", "GMM_BACKEND": ""}) == ""
+""", PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
+               PYTORCH_ENABLE_UNIFIED_MEMORY=value, GMM_BACKEND=backend) == answer
 
 
 # On a GPU.
@@ -598,16 +546,12 @@ def test_memory_is_not_given_out_while_either_side_uses_it():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("first", ["use", "install"])
-def test_uvm_of_one_thread(first):
-    run(f"""
-import ctypes, torch, gmm, gmm.torch
-gmm.torch.{first}()
-with gmm.torch.use_uvm():
-    x = torch.full((1 << 20,), 3.0, device="cuda")
-y = torch.ones(10, device="cuda")
-assert gmm.torch.is_managed(x) and not gmm.torch.is_managed(y)
-x.add_(1)
-torch.cuda.synchronize()
-assert ctypes.c_float.from_address(x.data_ptr() + 4000).value == 4.0  # the host reads the same memory
-""")
+def test_a_pool_of_managed_memory():
+    """Of one thread's with block, without UVM for all."""
+    gmm.torch.set_enabled_uvm(False)
+    with gmm.torch.pool(kind=gmm.Kind.MANAGED).use():
+        x = torch.full((1 << 20,), 3.0, device="cuda")
+    assert gmm.torch.is_managed(x) and not gmm.torch.is_managed(torch.ones(10, device="cuda"))
+    x.add_(1)
+    torch.cuda.synchronize()
+    assert ctypes.c_float.from_address(x.data_ptr() + 4000).value == 4.0  # the host reads the same memory

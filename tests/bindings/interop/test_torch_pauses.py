@@ -3,18 +3,15 @@
 
 Each way runs one program in a process of its own. tests/bindings/python has the interfaces, on a fake of PyTorch.
 """
-import pathlib
-
 import pytest
 from conftest import run
 
 from gmm._memory_saver import preload
 
 pytestmark = pytest.mark.gpu
-ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 PRELUDE = """
-import contextlib, gc, sys, threading
+import contextlib, gc, threading
 import pytest, torch
 import gmm
 from conftest import MIB, goes_back
@@ -173,21 +170,3 @@ goes_back(61 * MIB, lambda: saver.pause("graph"), lambda: saver.resume("graph"))
 graph.replay()
 assert torch.allclose(out, torch.relu(inputs @ weight) + 1)
 """, {"GMM_PRELOAD": "regions"})
-
-
-def test_the_hook_mode_gmm_of_torch_memory_saver():
-    wheels = sorted((ROOT / ".gpu" / "wheels").glob("torch_memory_saver-*.whl"))
-    if not wheels:
-        pytest.skip("torch_memory_saver's wheel is not here: tests/gpu/pack.sh brings it")
-    run_way(f"sys.path.insert(0, {str(wheels[-1])!r})\n" + """
-import torch_memory_saver
-from gmm.memory_saver import add_hook_mode
-assert ".whl" in torch_memory_saver.__file__
-add_hook_mode(torch_memory_saver)
-saver = torch_memory_saver.torch_memory_saver
-saver.hook_mode = "gmm"
-with saver.region(tag="kept", enable_cpu_backup=True):
-    kept = torch.full((64 * MIB,), 3, dtype=torch.uint8, device="cuda")
-goes_back(60 * MIB, lambda: saver.pause("kept"), lambda: saver.resume("kept"))
-assert bool((kept == 3).all())
-""")

@@ -74,23 +74,6 @@ def cudnn_benchmark():
         torch.backends.cudnn.benchmark = False
 
 
-def backward_counts():
-    _settle()
-    torch.manual_seed(3)
-    model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512)).cuda()
-    model(torch.randn(64, 512, device="cuda")).sum().backward()
-    model.zero_grad(set_to_none=True)
-    _settle()
-    before = torch.cuda.memory_allocated()
-    loss = model(torch.randn(64, 512, device="cuda")).sum()
-    loss.backward()
-    grown = torch.cuda.memory_allocated() - before
-    loss = None
-    model.zero_grad(set_to_none=True)
-    gc.collect()
-    return [grown, torch.cuda.memory_allocated() - before]
-
-
 def cuda_graph():
     x = torch.zeros(1 << 20, device="cuda")
     side = torch.cuda.Stream()
@@ -158,29 +141,10 @@ def tensor_to_another_process():
     return [seen, int(x.sum())]
 
 
-def compile_reduce_overhead():
-    import torch._dynamo
-    from torch._inductor import cudagraph_trees
-
-    torch.manual_seed(5)
-    weight = torch.randn(128, 128, device="cuda", requires_grad=True)
-
-    def plain(x):
-        return torch.nn.functional.gelu(x @ weight).sum(dim=-1)
-
-    function = torch.compile(plain, mode="reduce-overhead")
-    for i in range(6):
-        torch.compiler.cudagraph_mark_step_begin()
-        x = torch.full((32, 128), 0.01 * (i + 1), device="cuda")
-        out = function(x)
-        out.sum().backward()
-        assert torch.allclose(out, plain(x), rtol=1e-3, atol=1e-3), i
-        weight.grad = None
-    return cudagraph_trees.get_container(torch.cuda.current_device()).tree_manager is not None
-
-
 def graph_trees_branch():
     """Compiled functions in changing order: the tree checkpoints its pool's state and returns to it."""
+    from torch._inductor import cudagraph_trees
+
     plain = lambda x: (x * 2).cumsum(0), lambda x: (x + 1).flip(0), lambda x: (x - 3).cumsum(0)
     first, second, third = (torch.compile(function, mode="reduce-overhead") for function in plain)
     x = torch.arange(4096, device="cuda", dtype=torch.float32)
@@ -192,7 +156,7 @@ def graph_trees_branch():
             wanted = plain[0](x)
             assert torch.allclose(a, wanted) and torch.allclose(b, plain[1 if i % 2 else 2](wanted)), f"step {i}"
             del a, b
-    return True
+    return cudagraph_trees.get_container(torch.cuda.current_device()).tree_manager is not None
 
 
 def training():
@@ -209,8 +173,8 @@ def training():
     return losses
 
 
-USES = [memory_stats, record_memory_history, cudnn_benchmark, backward_counts, cuda_graph,
-        profiler_memory, tensor_to_another_process, compile_reduce_overhead, graph_trees_branch]
+USES = [memory_stats, record_memory_history, cudnn_benchmark, cuda_graph, profiler_memory, tensor_to_another_process,
+        graph_trees_branch]
 
 
 def main():

@@ -42,8 +42,7 @@ with tempfile.TemporaryDirectory() as scratch:
         classes = {name for name in names if name.startswith('io/gmm/') and name[7:8].isupper() and '$' not in name
                    and not name.startswith('io/gmm/Native')}
         sources = {name.replace('.class', '.java') for name in classes}
-        tap.check('META-INF/versions/22/io/gmm/Segments.java' in held[0] and sources <= held[0],
-                  'the jar of sources has all classes', str(sources - held[0]))
+        tap.check(sources <= held[0], 'the jar of sources has all classes', str(sources - held[0]))
         tap.check({'index.html', 'io/gmm/GmmBuffer.html', 'io/gmm/Context.html'} <= held[1],
                   'the jar of documentation has the public classes')
 

@@ -64,7 +64,7 @@ def library():
         pytest.skip(str(error))
 
 
-def run(code, preload=False, environment=(), prelude=PRELUDE, arguments=()):
+def run(code, preload=False, environment=(), prelude=PRELUDE):
     """Runs a program; fails when it does not end with 0. Returns what it printed."""
     path = library()
     others = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
@@ -75,8 +75,8 @@ def run(code, preload=False, environment=(), prelude=PRELUDE, arguments=()):
     if preload:
         inherited["LD_PRELOAD"] = path
     inherited.update(environment)
-    done = subprocess.run([sys.executable, "-c", prelude + code, *arguments], env=inherited, capture_output=True,
-                          text=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, "-c", prelude + code], env=inherited, capture_output=True, text=True,
+                          timeout=300, check=False)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

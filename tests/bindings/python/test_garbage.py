@@ -57,8 +57,7 @@ def test_progress(make, asynchronous):
     Ring(buffer=context.alloc(MIB, gmm.Kind.VMM, tag=tag), heap=context.heap(gmm.Kind.VMM, tag=tag),
          stream=context.stream(), event=context.event())
     lose_a_context(make)
-    dropped = [context.alloc(MIB, gmm.Kind.VMM, tag=tag)]
-    closed = context.alloc(MIB, gmm.Kind.VMM, tag=tag)
+    dropped, closed = [context.alloc(MIB, gmm.Kind.VMM, tag=tag)], context.alloc(MIB, gmm.Kind.VMM, tag=tag)
     seen = []
 
     def progress(done, total):
@@ -68,18 +67,11 @@ def test_progress(make, asynchronous):
             closed.close()
         seen.append(done)
 
-    if asynchronous:
-        with tag.pause_async(progress=progress) as ticket:
-            assert ticket.result() > 0
-        until(lambda: context.stats().live_blocks == 1)
-    else:
-        assert tag.pause(progress=progress) > 0
-        assert context.stats().live_blocks == 1  # at the end of the call all of it is done
-    assert seen and closed.closed
+    ticket = tag.pause_async(progress=progress) if asynchronous else None
+    assert (ticket.result() if asynchronous else tag.pause(progress=progress)) > 0 and seen and closed.closed
+    until(lambda: context.stats().live_blocks == 1, 60 * asynchronous)  # at the end of the call all of it is done
     tag.resume()
-    contents = bytearray(MIB)
-    kept.copy_to(contents)
-    assert contents == bytes([7]) * MIB
+    assert bytes(kept) == bytes([7]) * MIB
     context.close()  # no free is under way
 
 

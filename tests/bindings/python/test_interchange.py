@@ -107,14 +107,8 @@ class OnDevice:
     """Asks for a DLPack device by name, as consumers do that have no argument for it."""
 
     def __init__(self, buffer, device):
-        self.buffer, self.device = buffer, device
-
-    def __dlpack_device__(self):
-        return self.device
-
-    def __dlpack__(self, **options):
-        options["dl_device"] = self.device
-        return self.buffer.__dlpack__(**options)
+        self.__dlpack_device__ = lambda: device
+        self.__dlpack__ = lambda **options: buffer.__dlpack__(**{**options, "dl_device": device})
 
 
 # gmm's memory, for others.
@@ -130,12 +124,7 @@ def test_buffer_protocol(context):
                 continue
             with memoryview(buffer) as view:
                 assert (view.nbytes, view.format, view.readonly, view.contiguous) == (4096, "B", False, True)
-            array = np.frombuffer(buffer, dtype=np.float32)
-            assert array.ctypes.data == buffer.address and len(buffer) == 4096
-            array[:] = 1.5
-            assert bytes(buffer)[:4] == array[:1].tobytes()
-            del array
-            gc.collect()
+                assert np.asarray(view).ctypes.data == buffer.address
 
 
 def test_buffer_protocol_of_arrays(host):
@@ -159,19 +148,13 @@ def test_buffer_protocol_of_arrays(host):
 
 
 def test_copies_with_objects_of_python(context):
-    values, part, stream = np.arange(256, dtype=np.int32), bytearray(8), context.stream()
-    with context.alloc(1024) as first, context.alloc(1024, Kind.HOST) as second:
-        first.copy_from(values)
-        second.copy_from(first, stream=stream)
-        second.copy_to(part, offset=4, stream=stream)
-        assert part == values[1:3].tobytes()
-        refused(gmm.InvalidSizeError, lambda: first.copy_from(bytes(1025)),
-                lambda: first.copy_to(bytearray(2), offset=1023), lambda: first.fill(0, offset=8, size=1017))
+    with context.alloc(1024) as buffer:
+        refused(gmm.InvalidSizeError, lambda: buffer.copy_from(bytes(1025)),
+                lambda: buffer.copy_to(bytearray(2), offset=1023), lambda: buffer.fill(0, offset=8, size=1017))
         with pytest.raises(BufferError):
-            first.copy_to(bytes(4))
+            buffer.copy_to(bytes(4))
         with pytest.raises((BufferError, ValueError)):  # NumPy's own word for what is not contiguous
-            first.copy_from(np.zeros((4, 4), dtype=np.uint8).T[1:])
-    stream.close()
+            buffer.copy_from(np.zeros((4, 4), dtype=np.uint8).T[1:])
 
 
 def test_numpy_holds_the_memory(context):
@@ -349,16 +332,13 @@ def test_consumers_delete_without_the_gil(host):
 def test_numpy_both_ways(host):
     source = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     array = gmm.from_dlpack(source)
-    assert array.address == source.ctypes.data and array.shape == (2, 3, 4)
     back = np.from_dlpack(array.T)
-    assert back.ctypes.data == array.address and back.shape == (4, 3, 2) and back[3, 2, 1] == 23
+    assert array.address == source.ctypes.data == back.ctypes.data and back.shape == (4, 3, 2) and back[3, 2, 1] == 23
     locked = np.arange(3)
     locked.flags.writeable = False
     assert gmm.asarray(locked).readonly and not np.asarray(gmm.asarray(locked)).flags.writeable
     if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # older ones export nothing that is read-only
         assert gmm.from_dlpack(locked).readonly
-    mine = host.array([1.0, 2.0, 3.0])
-    assert gmm.from_dlpack(mine).address == mine.address == np.from_dlpack(mine).ctypes.data
     assert gmm.from_dlpack(np.arange(4)[::-1]).tolist() == [3, 2, 1, 0]
 
 

@@ -71,7 +71,7 @@ def context(tmp_path):
 
 
 def test_python_code_calls_no_function_that_makes_something():
-    """Such a call and taking what it makes are one step: Handle._open(), hand_over(), a Scope."""
+    """Such a call and taking what it makes are one step: Handle._open(), extend(map()), a Scope."""
     found = []
     for file in sorted(PACKAGE.rglob("*.py")):
         text = file.read_text(encoding="utf-8")
@@ -80,8 +80,9 @@ def test_python_code_calls_no_function_that_makes_something():
 
 
 def handles(context, tmp_path):
-    """Heaps, streams and events."""
-    context.alloc(1).free()
+    """Heaps, streams, events, watchers, traces and deferred frees."""
+    context.alloc(MIB).free()
+    heard = []
 
     def heaps():
         return len(context.snapshot()["heaps"])
@@ -90,23 +91,18 @@ def handles(context, tmp_path):
         context.heap(gmm.Kind.HOST)
         context.stream().close()
         context.event().close()
-
-    before = heaps()
-    return act, lambda k: heaps() == before
-
-
-def watcher(context, tmp_path):
-    tag, heard = context.tag("watched", gmm.Contents.HOST), []
-    context.kept = context.alloc(MIB, gmm.Kind.VMM, tag=tag)
-
-    def act():
-        with context.watch(tag, losing=heard.append):
+        with context.watch(0, losing=heard.append), context.trace(tmp_path / "trace"), context.defer():
             pass
 
     def after(k):
-        with tag.paused():
-            return not heard
+        context.pause(gmm.DEFAULT_TAG)
+        context.resume(gmm.DEFAULT_TAG)
+        context.alloc(MIB).free()
+        with context.trace(tmp_path / "other"):  # BusyError while one runs
+            return heaps() == before and context.trim() > 0 and not heard  # a trim is 0 inside defer()
 
+    context.kept = context.alloc(MIB, gmm.Kind.VMM)
+    before = heaps()
     return act, after
 
 
@@ -133,30 +129,6 @@ def current_tag(context, tmp_path):
     def after(k):
         with context.alloc(100) as block:
             return block.info.tag == gmm.DEFAULT_TAG
-
-    return act, after
-
-
-def trace(context, tmp_path):
-    def act():
-        with context.trace(tmp_path / "trace"):
-            context.alloc(100).free()
-
-    def after(k):
-        with context.trace(tmp_path / "other") as begun:  # BusyError while one runs
-            return begun is context
-
-    return act, after
-
-
-def defer(context, tmp_path):
-    def act():
-        with context.defer() as begun:
-            assert begun is context
-
-    def after(k):
-        context.alloc(MIB).free()
-        return context.trim() > 0  # 0 inside defer()
 
     return act, after
 
@@ -218,8 +190,8 @@ def descriptor(context, tmp_path):
     return lambda: got.append(block.ipc_export_fd()), after
 
 
-@pytest.mark.parametrize("make, points", [(handles, 10), (watcher, 3), (pin, 3), (current_tag, 1), (trace, 3),
-                                          (defer, 1), (paused, 20), (lease, 10), (descriptor, 1)])
+@pytest.mark.parametrize("make, points", [(handles, 10), (pin, 3), (current_tag, 1), (paused, 20), (lease, 10),
+                                          (descriptor, 1)])
 def test_nothing_stays_begun(context, tmp_path, make, points):
     act, after = make(context, tmp_path)
 
@@ -254,16 +226,3 @@ def test_a_ticket(way):
     begin()
     assert interrupted(act, renew) > 10
     made.pop()[0].context.close()
-
-
-def test_exceptions_inside_of_paused(context):
-    tag = context.tag("paused", gmm.Contents.HOST)
-    block = context.alloc(MIB, gmm.Kind.VMM, tag=tag)
-    with pytest.raises(ZeroDivisionError), context.paused("paused"):
-        raise ZeroDivisionError
-    assert tag.info.paused_bytes == 0
-    tag.pause()
-    with pytest.raises(ValueError), tag.paused(contents=77):
-        pass
-    assert tag.info.paused_bytes  # a pause that was refused resumes nothing
-    block.free()

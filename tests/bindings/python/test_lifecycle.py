@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The edges of life: closing, views, the collector, the interpreter's end, fork. threads.py has races."""
 import gc
-import os
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +15,8 @@ from gmm import Kind
 from gmm import _native as native
 
 MIB = 1 << 20
+
+
 def live_blocks(context):
     gc.collect()
     return context.stats().live_blocks
@@ -197,22 +197,9 @@ print(bytes(buffer)[0])
 """) == "0\n2\n"
 
 
-def test_each_result_has_an_exception():
-    classes = [value for value in vars(gmm).values() if isinstance(value, type) and issubclass(value, gmm.Error)]
-    codes = {value.code: value for value in classes if value not in (gmm.Error, gmm.ClosedError)}
-    assert set(codes) == {getattr(native, name) for name in dir(native) if name.startswith("GMM_ERROR_")}
-    assert all(native.gmm_result_name(code) == made.name for code, made in codes.items()) and len(codes) > 30
-    for made, also in ((gmm.OutOfMemoryError, MemoryError), (gmm.InvalidSizeError, ValueError),
-                       (gmm.NotReadyError, TimeoutError), (gmm.NotSupportedError, NotImplementedError)):
-        assert issubclass(made, also)
-
-
 def test_no_backend_is_an_error():
     refused(gmm.NoBackendError, lambda: gmm.Context("sycl"))
     refused(ValueError, lambda: gmm.Context("metal"), match="no backend 'metal'; the backends are auto, host")
-    done = subprocess.run([sys.executable, "-c", "import gmm; gmm.Context()"],
-                          env={**os.environ, "GMM_BACKEND": "nonsense"}, capture_output=True, text=True)
-    assert done.returncode == 1 and "gmm.InvalidValueError" in done.stderr
 
 
 @pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="this Python has no GIL to keep")
@@ -240,7 +227,9 @@ thread.join()
 """)
 
 
-REFUSED = """
+def test_a_subinterpreter_is_refused_and_breaks_nothing():
+    run_code("""
+import gmm
 try:
     import _interpreters as interpreters
 except ImportError:
@@ -256,20 +245,10 @@ else:
 ''')
 assert failure is None, failure
 interpreters.destroy(interpreter)
-"""
-USED = """
-import gmm, pytest
 with gmm.Context("host") as context, context.alloc(100) as buffer:
     buffer.fill(1)
     assert bytes(buffer) == bytes([1]) * 100 and gmm.asarray(buffer).nbytes == 100
-    with pytest.raises(gmm.Error):
-        context.alloc(1 << 60)
-"""
-
-
-@pytest.mark.parametrize("parts", [(USED, REFUSED, USED), (REFUSED, USED)], ids=["second", "first"])
-def test_a_subinterpreter_is_refused_and_breaks_nothing(parts):
-    run_code("".join(parts))
+""")
 
 
 def test_an_import_holds_its_context_until_it_has_the_memory(tmp_path, monkeypatch):

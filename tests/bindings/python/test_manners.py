@@ -28,46 +28,29 @@ def test_kinds_by_name(host):
 
 
 def test_texts_of_objects(host):
-    with host.tag("<weights>", gmm.Contents.HOST) as tag:
-        buffer = host.alloc(3 * MIB, Kind.VMM, name="<left>")
+    with host.tag("weights", gmm.Contents.HOST) as tag:
+        buffer = host.alloc(3 * MIB, Kind.VMM, name="left")
     assert re.search("host backend, 2 devices, 1 blocks of 3 MiB live, .* reserved", repr(host))
-    html = host._repr_html_()
-    assert html.startswith("<pre>&lt;gmm.Context") and "3 MiB" in html and "DeviceInfo" in html and "Statistics" in html
-    assert "&lt;weights&gt;" in html and "<weights>" not in html
-    assert re.fullmatch(r"<gmm\.Tag \d+ '<weights>', HOST contents, \S+ MiB active, 0 bytes paused>", repr(tag))
-    assert "active_bytes" in tag._repr_html_() and "&lt;weights&gt;" in tag._repr_html_()
+    assert re.fullmatch(r"<gmm\.Tag \d+ 'weights', HOST contents, \S+ MiB active, 0 bytes paused>", repr(tag))
     array = gmm.Array(buffer, (2, 2), "int8")
     array.view("u1")[0].fill(1)
     assert repr(array).startswith("<gmm.Array (2, 2) of int8 at 0x") and str(array[0]) == "[1 1]"
     with tag.paused():
         assert str(array) == repr(array)
+    lines = str(host.stats()).splitlines()
+    assert lines[0] == "Statistics" and len(lines) == 1 + len(host.stats())
+    assert re.search(r"^  live_bytes +3 MiB$", "\n".join(lines), re.M) and "  VMM" in str(buffer.info)
+    assert repr(host.stats()).startswith("Statistics(live_tags=") and host.stats() == host.stats()
     array.free()
     assert str(array) == repr(array) == "<gmm.Array (2, 2) of int8, closed>"
     host.close()
-    assert repr(host) == "<gmm.Context closed>" and "closed" in host._repr_html_()
-    assert repr(tag) == f"<gmm.Tag {tag.number} '<weights>'>"
-
-
-def test_answers_as_text(host):
-    buffer = host.alloc(MIB + MIB // 2)
-    stats = host.stats()
-    lines = str(stats).splitlines()
-    assert lines[0] == "Statistics" and len(lines) == 1 + len(stats)
-    assert re.search(r"^  live_bytes +1\.5 MiB$", str(stats), re.M) and re.search(r"live_blocks +1$", str(stats), re.M)
-    assert stats._repr_html_() == f"<pre>{stats}</pre>"
-    assert repr(stats).startswith("Statistics(live_tags=") and stats == host.stats()
-    for answer in (host.info, host.device_info(), buffer.info, host.blocks()[0], host.tag_info(1), host.backup_info):
-        assert str(answer).startswith(type(answer).__name__ + "\n")
-    assert "DEVICE" in str(buffer.info)
+    assert repr(host) == "<gmm.Context closed>" and repr(tag) == f"<gmm.Tag {tag.number} 'weights'>"
 
 
 def test_messages_have_pythons_names(host):
     host.set_limit(64 * MIB)
     with pytest.raises(gmm.LimitExceededError, match=r"Context\.alloc of 134217728 bytes.*Context\.set_limit\(\)"):
         host.alloc(128 * MIB)
-    with pytest.raises(gmm.Error) as caught:
-        host.trace("/nowhere/at/all").__enter__()
-    assert "gmm_" not in str(caught.value) and "/nowhere/at/all" in str(caught.value)
 
 
 def test_every_function_has_a_name_in_python():

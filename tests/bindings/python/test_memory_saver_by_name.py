@@ -98,9 +98,8 @@ def test_program_in_hook_mode_torch(program):
 torch_memory_saver.hook_mode = "torch"
 pause_and_resume(in_region)
 from torch_memory_saver.binary_wrapper import BinaryWrapper
-from torch_memory_saver.hooks.base import HookUtilBase
-util = HookUtilBase.create("torch")
-assert util.get_allocator() and BinaryWrapper(util.get_path_binary()).cdll.tms_get_current_tag() == b"default"
+path = get_binary_path_from_package("torch_memory_saver_hook_mode_torch")
+assert BinaryWrapper(str(path)).cdll.tms_get_current_tag() == b"default"
 assert len({line.split()[-1] for line in open("/proc/self/maps") if "preload" in line}) == 1  # one library, two names
 """)
 
@@ -132,45 +131,3 @@ with torch_memory_saver.disable():
 print("child done")
 '''], env=environment, check=True)
 """).count("child done") == 3
-
-
-#: The two forms of the package that can take a hook mode, and a program for each.
-REAL = {"released": ("""
-class HookUtilBase:
-    @staticmethod
-    def create(hook_mode):
-        return {"preload": None, "torch": None}[hook_mode]
-""", """
-import ctypes
-import real_saver.hooks.base as base
-assert base.HookUtilBase.create("torch") is None
-util = base.HookUtilBase.create("gmm")
-saver = ctypes.CDLL(util.get_path_binary())
-saver.tms_set_interesting_region(True)
-with torch.cuda.use_mem_pool(torch.cuda.MemPool(util.get_allocator())):
-    tensor = full(8, 3)
-before = used()
-assert saver.tms_pause(None) == 0 and before - used() == 8
-assert saver.tms_resume(None) == 0
-tensor.fill_(1)
-raises(KeyError, base.HookUtilBase.create, "other")
-"""), "development": ("""
-modes = {}
-def register_hook_mode(name, factory, *, uses_preload=True):
-    modes[name] = factory, uses_preload
-""", """
-factory, uses_preload = real_saver.modes["gmm"]
-assert not uses_preload
-with factory().region(tag="a", enable_cpu_backup=False):
-    assert full(2, 1)
-""")}
-
-
-@pytest.mark.parametrize("form", REAL)
-def test_hook_mode_of_the_real_package(tmp_path, form):
-    package, (source, program) = tmp_path / "real_saver", REAL[form]
-    (package / "hooks").mkdir(parents=True)
-    (package / "__init__.py").write_text("from .hooks.base import *\n" if form == "development" else "")
-    (package / "hooks" / "base.py").write_text(source)
-    run(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport real_saver\nfrom gmm.memory_saver import "
-        f"add_hook_mode\nadd_hook_mode(real_saver)\n{program}")

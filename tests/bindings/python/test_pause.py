@@ -47,6 +47,13 @@ def test_progress(kept):
     assert buffer.state == State.PAUSED and tag.resume() == went
     with tag.paused() as bytes_that_went:
         assert bytes_that_went == went and buffer.state == State.PAUSED
+    with pytest.raises(Stop), tag.paused():
+        raise Stop
+    assert buffer.state == State.ACTIVE
+    with tag.paused():
+        with pytest.raises(ValueError), tag.paused(contents=77):
+            pass
+        assert tag.info.paused_bytes  # a pause that was refused resumes nothing
     refused(Stop, lambda: tag.pause(progress=throw))
     refused(TypeError, lambda: tag.pause(progress=7))
     assert buffer.state == State.ACTIVE and bytes(buffer) == b"\x77" * SIZE
@@ -86,12 +93,10 @@ def test_a_cancelled_ticket(kept):
     gate = Gate()
     with tag.pause_async(progress=gate) as ticket:
         assert gate.reached.wait(SECONDS) and not ticket.done and not ticket.wait(0.01)
-        with pytest.raises(gmm.NotReadyError):
-            ticket.result(timeout=0.01)
+        refused(gmm.NotReadyError, lambda: ticket.result(timeout=0.01))
         ticket.cancel()
         gate.open.set()
-    with pytest.raises(gmm.CancelledError):
-        ticket.result()
+    refused(gmm.CancelledError, ticket.result)
     ticket.cancel()  # after the end it does nothing
     assert buffer.state == State.ACTIVE
 
@@ -107,8 +112,7 @@ def test_a_part_of_the_memory(kept):
         assert gate.reached.wait(SECONDS) and not second.wait_ready(0.02)
         gate.open.set()
         assert second.wait_ready(SECONDS) and rest.result() == went - back
-    with pytest.raises(gmm.InvalidSizeError):
-        first.resume(offset=SIZE, size=1)
+    refused(gmm.InvalidSizeError, lambda: first.resume(offset=SIZE, size=1))
 
 
 def test_kept_contents(kept, tmp_path):
@@ -122,24 +126,17 @@ def test_kept_contents(kept, tmp_path):
         assert view.readonly and view.nbytes == SIZE and view[SIZE - 1] == 255 and view[0] == 0x77
         del view
         assert tag.discard_backup() == SIZE and context.discard_backup() == 0
-        with pytest.raises(gmm.InvalidValueError):
-            buffer.backup()
+        refused(gmm.InvalidValueError, buffer.backup)
     with tag.paused(contents=Contents.DROP):  # of one pause, whatever the tag says
         assert tag.info.backup_host_bytes == tag.info.backup_zero_bytes == 0 and tag.info.contents == Contents.HOST
-    with pytest.raises(ValueError, match="contents"):
-        tag.pause(contents=7)
     context.prepare_backup(4 * MIB)
     assert context.backup_info.arena_bytes >= 4 * MIB
     context.trim()  # the unused part of the arena goes
+    context.set_backup(arena=False, pageable=False, directory=tmp_path, named_files=True, threads=1)
     buffer.fill(3)
-    context.set_backup(arena=False, threads=1)
-    with tag.paused():
-        assert context.backup_info.arena_used == 0 and context.backup_info.pageable_bytes == SIZE
-    context.set_backup(arena=False, pageable=False, directory=tmp_path, named_files=True)
     with tag.paused():
         assert tag.info.backup_file_bytes == SIZE and [path.stat().st_size for path in tmp_path.iterdir()] == [SIZE]
-    with pytest.raises(gmm.FileError):
-        context.set_backup(directory=tmp_path / "nowhere")
+    refused(gmm.FileError, lambda: context.set_backup(directory=tmp_path / "nowhere"))
     context.set_backup()
     tag.update(pageable=True)
     assert tag.info.flags == gmm.TagFlags.PAGEABLE

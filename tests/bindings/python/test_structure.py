@@ -4,7 +4,6 @@ import ast
 import graphlib
 import os
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -19,8 +18,6 @@ import gmm.rmm
 import gmm.ucx
 import gmm.vllm
 
-#: The comment of a function-level import that may close a cycle, because it runs long after both modules are loaded.
-LAZY = re.compile(r"#\s*lazy:\s*(\S.*)")
 #: The modules that `import gmm` loads beside the C module.
 LOADED = {"_context", "_core", "_default", "_multiprocessing", "multiprocessing"}
 #: Libraries that `import gmm` must not load, and modules that only they need.
@@ -35,30 +32,21 @@ for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.so")]):
 
 
 def imports_of(path):
-    """The modules of the package that a module imports, wherever it does.
-
-    Python loads the packages above an imported module too. That is no edge: such an import needs none of their names.
-    Nor is an import of type checkers.
-    """
+    """The modules of the package that a module imports, wherever it does, except for type checkers alone."""
     if path.suffix != ".py":
         return set()
-    source = path.read_text(encoding="utf-8")
-    lines, found, tree = source.splitlines(), set(), ast.parse(source)
+    found, tree = set(), ast.parse(path.read_text(encoding="utf-8"))
     of_checkers = {id(node) for block in ast.walk(tree)
                    if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
                    for node in ast.walk(block)}
     for node in ast.walk(tree):
-        targets = []
-        if isinstance(node, ast.Import):
-            targets = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:  # those of _named stay in their own package
+        if isinstance(node, ast.Import) and id(node) not in of_checkers:
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and id(node) not in of_checkers:
             # `from package import module` needs the module; `from package import name` needs the package.
-            targets = [f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in MODULES else node.module
-                       for alias in node.names]
-        is_lazy = targets and node.col_offset and LAZY.search(lines[node.end_lineno - 1])
-        if not is_lazy and id(node) not in of_checkers:
-            found.update(target for target in targets if target in MODULES)
-    return found
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found.update(names & MODULES.keys() or {node.module})
+    return found & MODULES.keys()
 
 
 GRAPH = {name: imports_of(path) for name, path in MODULES.items() if name != "gmm._core.typing"}
@@ -88,13 +76,6 @@ def test_import_loads_no_integration():
     assert {name.split(".")[1] for name in loaded if name.startswith("gmm.")} == LOADED | {"_native"}
     assert {name.split(".")[0] for name in loaded} & INTEGRATIONS == set()
     assert "gmm._multiprocessing.tensors" not in loaded
-
-
-def test_errors_are_named_as_their_classes():
-    """ERRORS is a dictionary by class name: a wrong key shows itself only when the error does."""
-    for name, path in MODULES.items():
-        for key in re.findall(r'ERRORS\["(\w+)"\]', path.read_text(encoding="utf-8")) if path.suffix == ".py" else ():
-            assert isinstance(getattr(gmm, key, None), type), f"{name}: ERRORS[{key!r}]"
 
 
 USER = """

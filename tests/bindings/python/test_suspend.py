@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.job.suspend_process() with real processes, on a GPU and on the fake driver, which fails on demand."""
 import contextlib
-import fcntl
-import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 import threading
+import types
 
 import pytest
 from checks import until
@@ -16,6 +15,7 @@ from conftest import FAKE
 from remote import Remote
 
 import gmm
+from gmm import _checkpoint
 from gmm import job as jobs
 
 MIB = 1 << 20
@@ -100,33 +100,6 @@ def suspend(*holders, **options):
 def check_runs(*holders):
     for each in holders:
         assert each("is_whole()")
-
-
-class HeldHelper:
-    """The process that calls the driver, held up after its first step: its lines no longer fit in the pipe."""
-
-    def __init__(self, pid, page=4096):
-        self.out, into = os.pipe()
-        fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, page)
-        first = len(json.dumps({"pid": pid, "step": "lock"})) + 1
-        os.write(into, b"\n" * (page - first - 8))
-        helper = pathlib.Path(gmm.__file__).with_name("_checkpoint.py")
-        self.process = subprocess.Popen([sys.executable, "-I", "-S", str(helper), "libcuda.so.1", "suspend", "60000",
-                                         "{}", str(pid)], stdout=into)
-        os.close(into)
-        until(lambda: jobs.process_state(pid) == jobs.ProcessState.LOCKED)
-
-    def go_on(self):
-        """Its last line."""
-        with os.fdopen(self.out) as lines:
-            last = json.loads(lines.read().splitlines()[-1])
-        assert self.process.wait(60) == 0
-        return last
-
-    def die_alone(self):
-        """Nobody reads any more, as after the death of who started it."""
-        os.close(self.out)
-        assert self.process.wait(60) != 0
 
 
 def states(*holders):
@@ -232,21 +205,13 @@ def test_no_restore_without_memory(holders):
     check_runs(holder)
 
 
-@on_fake
-def test_the_room_does_not_depend_on_other_processes(holders):
-    """Another process that allocates while one goes makes the device's difference smaller."""
-    holder = holders(300 * MIB)
-    helper = HeldHelper(holder.pid)
-    others = [holders(100 * MIB)]
-    went = helper.go_on()["went"]
-    assert sum(went.values()) >= 300 * MIB + CONTEXT
-    others.append(holders(100 * MIB))
-    suspended = jobs.Suspended((holder.pid,), went, 0.0)
-    with pytest.raises(gmm.OutOfMemoryError, match="make room first"):
-        jobs.resume_process(suspended)
-    others[1].end()
-    jobs.resume_process(suspended)
-    check_runs(holder)
+@pytest.mark.parametrize("held, needs", [
+    ({7: 300, 8: 50}, 350), ({7: 300, 8: None}, 300), ({7: 300}, 300), ({7: 100}, 200), (None, 200)])
+def test_the_room_does_not_depend_on_other_processes(monkeypatch, held, needs):
+    """Another process that allocates while two go makes the device's difference, here 200, smaller."""
+    before, after = (types.SimpleNamespace(used=used) for used in (900, 700))
+    monkeypatch.setattr(_checkpoint, "devices", lambda: {"GPU-1": (after, {})})
+    assert _checkpoint.needs_of([7, 8], {"GPU-1": (before, held), "GPU-2": (before, {})}) == {"GPU-1": needs}
 
 
 @on_fake
@@ -299,9 +264,15 @@ def test_an_interrupt_when_they_are_away(pair, monkeypatch):
 
 
 @on_fake
-def test_a_helper_without_its_caller_undoes_its_work(pair):
-    HeldHelper(pair[0].pid).die_alone()
-    assert states(*pair) == ["RUNNING"] * 2
+def test_a_helper_without_its_caller_undoes_its_work(holders):
+    """Nobody reads its lines, as after the death of the process that started it."""
+    holder = holders()
+    helper = subprocess.Popen([sys.executable, "-I", "-S", _checkpoint.__file__, "libcuda.so.1", "suspend", "60000",
+                               "{}", str(holder.pid)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    helper.stdout.close()
+    words = helper.communicate()[1]
+    assert helper.returncode != 0 and "BrokenPipeError" in words, words
+    assert states(holder) == ["RUNNING"]
 
 
 def test_a_dead_process_does_not_keep_the_others(holders):

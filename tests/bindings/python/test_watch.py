@@ -5,6 +5,7 @@ import threading
 import weakref
 
 import pytest
+from checks import refused
 from conftest import open_context
 
 import gmm
@@ -51,13 +52,10 @@ def test_false_and_exceptions_refuse(context, kept, monkeypatch):
 
 def test_arguments(context, kept):
     tag, buffer = kept
-    for message, options in (("prepare", {"tag": tag, "prepare": 3}), ("nothing", {"tag": tag}),
-                             ("one of the two", {"losing": print}),
-                             ("one of the two", {"tag": tag, "memory": buffer, "losing": print})):
-        with pytest.raises(TypeError, match=message):
-            context.watch(**options)
-    with pytest.raises(gmm.InvalidSizeError):
-        context.watch(memory=buffer, size=SIZE + 1, losing=print)
+    refused(TypeError, lambda: context.watch(tag, prepare=3), lambda: context.watch(tag), match="prepare|nothing")
+    refused(TypeError, lambda: context.watch(losing=print), lambda: context.watch(tag, memory=buffer, losing=print),
+            match="one of the two")
+    refused(gmm.InvalidSizeError, lambda: context.watch(memory=buffer, size=SIZE + 1, losing=print))
 
 
 def test_a_dropped_watcher_ends():

@@ -33,10 +33,6 @@ bool map_alias(Backing *backing) {
 
 size_t to_page(size_t size) { return (size + kPage - 1) / kPage * kPage; }
 
-}  // namespace
-
-namespace {
-
 // Memory that ended here and that others hold, by its file.
 struct Held {
   int fd, device;
@@ -56,6 +52,26 @@ bool held_elsewhere(int fd) {
 }
 
 }  // namespace
+
+static uint32_t check_of(Wire wire) {
+  wire.check = 0;
+  uint32_t sum = 2166136261u;
+  const auto *bytes = reinterpret_cast<const unsigned char *>(&wire);
+  for (size_t i = 0; i < sizeof wire; i++) sum = (sum ^ bytes[i]) * 16777619u;
+  return sum;
+}
+
+void write_wire(void *out, Wire wire) {
+  static_assert(sizeof wire == CU_IPC_HANDLE_SIZE);
+  wire.pid = getpid();
+  wire.check = check_of(wire);
+  memcpy(out, &wire, sizeof wire);
+}
+
+bool read_wire(const void *bytes, uint64_t kind, Wire *out) {
+  memcpy(out, bytes, sizeof *out);
+  return out->kind == kind && out->check == check_of(*out);
+}
 
 int open_of_process(int pid, int fd) {
   return open(("/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd)).c_str(), O_RDWR | O_CLOEXEC);

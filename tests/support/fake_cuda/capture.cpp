@@ -38,8 +38,7 @@ namespace fake {
 
 bool is_capturing(const std::shared_ptr<Stream> &stream) { return stream->capture != nullptr; }
 
-CUresult refuse_during_capture(Context *context) {
-  (void)context;  // the prohibition does not ask for which device
+CUresult refuse_during_capture() {
   if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
   CUresult result = CUDA_SUCCESS;
   for_captures([&](Capture &capture) {
@@ -116,23 +115,11 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
   return capture_info(handle, status, nullptr);
 }
 
-CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id) {
-  FAKE_CUDA_ENTER(cuStreamGetCaptureInfo);
-  return capture_info(handle, status, id);
-}
-
 // Nodes are not shown.
 CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
                                    const CUgraphNode **dependencies, size_t *count) {
   FAKE_CUDA_ENTER(cuStreamGetCaptureInfo_v2);
   if (dependencies || count) return CUDA_ERROR_NOT_SUPPORTED;
-  return capture_info(handle, status, id, graph);
-}
-
-CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
-                                   const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count) {
-  FAKE_CUDA_ENTER(cuStreamGetCaptureInfo_v3);
-  if (dependencies || edges || count) return CUDA_ERROR_NOT_SUPPORTED;
   return capture_info(handle, status, id, graph);
 }
 

@@ -16,7 +16,7 @@ CUresult change(Entry entry, int pid, const Args *args, size_t checked_from, int
   for (size_t i = checked_from; args != nullptr && i < sizeof *args; ++i)
     if (reinterpret_cast<const char *>(args)[i] != 0) return CUDA_ERROR_INVALID_VALUE;
   // As driver 580 does it: after one restore that found no memory all later ones fail, and the state stays.
-  if (from == FAKE_PROCESS_CHECKPOINTED && __atomic_load_n(&process->state, __ATOMIC_SEQ_CST) == from) {
+  if (from == CU_PROCESS_STATE_CHECKPOINTED && __atomic_load_n(&process->state, __ATOMIC_SEQ_CST) == from) {
     if (__atomic_load_n(&process->stuck, __ATOMIC_SEQ_CST) != 0) return CUDA_ERROR_OPERATING_SYSTEM;
     if (!has_room_for(*process)) {
       __atomic_store_n(&process->stuck, 1, __ATOMIC_SEQ_CST);
@@ -41,17 +41,19 @@ CUresult cuCheckpointProcessGetState(int pid, CUprocessState *state) {
 }
 
 CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args) {
-  return change(Entry::cuCheckpointProcessLock, pid, args, sizeof(unsigned int), FAKE_PROCESS_RUNNING,
-                FAKE_PROCESS_LOCKED);
+  return change(Entry::cuCheckpointProcessLock, pid, args, sizeof(unsigned int), CU_PROCESS_STATE_RUNNING,
+                CU_PROCESS_STATE_LOCKED);
 }
 CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args) {
-  return change(Entry::cuCheckpointProcessCheckpoint, pid, args, 0, FAKE_PROCESS_LOCKED, FAKE_PROCESS_CHECKPOINTED);
+  return change(Entry::cuCheckpointProcessCheckpoint, pid, args, 0, CU_PROCESS_STATE_LOCKED,
+                CU_PROCESS_STATE_CHECKPOINTED);
 }
 CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args) {
-  return change(Entry::cuCheckpointProcessRestore, pid, args, 0, FAKE_PROCESS_CHECKPOINTED, FAKE_PROCESS_LOCKED);
+  return change(Entry::cuCheckpointProcessRestore, pid, args, 0, CU_PROCESS_STATE_CHECKPOINTED,
+                CU_PROCESS_STATE_LOCKED);
 }
 CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args) {
-  return change(Entry::cuCheckpointProcessUnlock, pid, args, 0, FAKE_PROCESS_LOCKED, FAKE_PROCESS_RUNNING);
+  return change(Entry::cuCheckpointProcessUnlock, pid, args, 0, CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_RUNNING);
 }
 
 }  // extern "C"

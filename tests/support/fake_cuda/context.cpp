@@ -33,12 +33,6 @@ Context *live_context(CUcontext value) {
     if (reinterpret_cast<CUcontext>(&context) == value) return context.references ? &context : nullptr;
   return nullptr;
 }
-// The context of the handle, or the thread's own for none.
-CUresult context_of(CUcontext value, CUresult unknown, Context **out) {
-  if (!value) return current_context(out);
-  *out = live_context(value);
-  return *out ? CUDA_SUCCESS : unknown;
-}
 CUcontext handle_of(Context *context) { return reinterpret_cast<CUcontext>(context); }
 
 void empty_context(Context *context, std::unique_lock<std::mutex> &lock) {
@@ -46,7 +40,6 @@ void empty_context(Context *context, std::unique_lock<std::mutex> &lock) {
   release_context_events(context);
   release_context_regions(context);
   context->error = CUDA_SUCCESS;
-  context->peers.clear();
   join_closed_streams(context, lock);  // their work was done
 }
 
@@ -178,55 +171,22 @@ CUresult cuCtxGetDevice(CUdevice *device) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext value) {
-  FAKE_CUDA_ENTER(cuCtxGetDevice_v2, !device);
-  Context *context = nullptr;
-  if (CUresult none = context_of(value, CUDA_ERROR_INVALID_CONTEXT, &context)) return none;
-  *device = context->device;
-  return CUDA_SUCCESS;
-}
-
 CUresult cuCtxGetId(CUcontext value, unsigned long long *id) {
   FAKE_CUDA_ENTER(cuCtxGetId);
-  Context *context = nullptr;
-  if (CUresult none = context_of(value, CUDA_ERROR_CONTEXT_IS_DESTROYED, &context)) return none;
+  Context *context = live_context(value);
+  if (value && !context) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if (!value)
+    if (CUresult none = current_context(&context)) return none;
   if (!id) return CUDA_ERROR_INVALID_VALUE;
   *id = 1 + static_cast<unsigned long long>(context->device) + kMaxDevices * context->resets;
   return CUDA_SUCCESS;
 }
 
-static CUresult synchronize(Context *context, std::unique_lock<std::mutex> &lock) {
-  if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
+CUresult cuCtxSynchronize(void) {
+  FAKE_CUDA_UNCAPTURED(cuCtxSynchronize);
   if (CUresult capturing = refuse_capturing_context(context)) return capturing;
   wait_for_context(context, lock);
   return context->error;
-}
-
-CUresult cuCtxSynchronize(void) {
-  FAKE_CUDA_IN_CONTEXT(cuCtxSynchronize);
-  return synchronize(context, lock);
-}
-
-CUresult cuCtxSynchronize_v2(CUcontext value) {
-  FAKE_CUDA_ENTER(cuCtxSynchronize_v2);
-  Context *context = nullptr;
-  if (CUresult none = context_of(value, CUDA_ERROR_INVALID_CONTEXT, &context)) return none;
-  return synchronize(context, lock);
-}
-
-CUresult cuCtxEnablePeerAccess(CUcontext value, unsigned int flags) {
-  FAKE_CUDA_IN_CONTEXT(cuCtxEnablePeerAccess, flags);
-  Context *peer = live_context(value);
-  if (!peer || peer == context) return CUDA_ERROR_INVALID_CONTEXT;
-  if (lacks("peer")) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-  return context->peers.insert(peer->device).second ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-}
-
-CUresult cuCtxDisablePeerAccess(CUcontext value) {
-  FAKE_CUDA_IN_CONTEXT(cuCtxDisablePeerAccess);
-  Context *peer = live_context(value);
-  if (!peer) return CUDA_ERROR_INVALID_CONTEXT;
-  return context->peers.erase(peer->device) ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }
 
 }  // extern "C"

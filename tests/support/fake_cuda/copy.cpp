@@ -125,7 +125,7 @@ CUresult copy(const CopyRequest &r, CUstream handle, std::unique_lock<std::mutex
   if (CUresult wrong = check(r.to, r.size, true, r.to_needs, device, &to_where)) return wrong;
   if (CUresult wrong = check(r.from, r.size, false, r.from_needs, device, &from_where)) return wrong;
   if (r.wait)
-    if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
+    if (CUresult unsafe = refuse_during_capture()) return unsafe;
   std::shared_ptr<char[]> staged;  // bytes of pageable memory on their way
   if (!r.wait && !stream->capture && from_where == Where::pageable && to_where != Where::pageable) {
     staged.reset(new char[r.size]);
@@ -165,7 +165,7 @@ CUresult fill(CUdeviceptr address, unsigned char value, size_t size, CUstream ha
   Where where;
   if (CUresult wrong = check(address, size, true, Needs::device, device, &where)) return wrong;
   if (!asynchronous)
-    if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
+    if (CUresult unsafe = refuse_during_capture()) return unsafe;
   auto run = [address, value, size, device] {
     std::vector<Piece> pieces;
     {

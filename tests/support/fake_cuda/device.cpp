@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 #include "state.h"
 
@@ -25,15 +26,8 @@ State::State() {
   configuration.blind = number("FAKE_CUDA_BLIND", 0) != 0;
   configuration.delay_us = static_cast<unsigned>(number("FAKE_CUDA_DELAY_US", 0));
   const char *lacks = getenv("FAKE_CUDA_LACKS");
-  std::string word;
-  for (const char *p = lacks ? lacks : ""; *p || !word.empty(); p += *p != 0) {
-    if (*p && *p != ',') {
-      word += *p;
-      continue;
-    }
-    if (!word.empty()) configuration.lacks.insert(word);
-    word.clear();
-  }
+  std::istringstream words(lacks ? lacks : "");
+  for (std::string word; std::getline(words, word, ',');) configuration.lacks.insert(word);
   for (int i = 0; i < 2 * kMaxDevices; i++) contexts[i].device = i % kMaxDevices;
   open_ledger(*this);
 }
@@ -59,55 +53,49 @@ using namespace fake;
 
 namespace {
 
-#define X(error) \
-  { CUDA_ERROR_##error, "CUDA_ERROR_" #error }
-constexpr struct {
+struct ErrorName {
   CUresult value;
   const char *name;
-} kErrors[] = {{CUDA_SUCCESS, "CUDA_SUCCESS"},
-               X(INVALID_VALUE),
-               X(OUT_OF_MEMORY),
-               X(NOT_INITIALIZED),
-               X(DEINITIALIZED),
-               X(NO_DEVICE),
-               X(INVALID_DEVICE),
-               X(INVALID_CONTEXT),
-               X(MAP_FAILED),
-               X(UNMAP_FAILED),
-               X(ALREADY_MAPPED),
-               X(NOT_MAPPED),
-               X(PEER_ACCESS_UNSUPPORTED),
-               X(OPERATING_SYSTEM),
-               X(INVALID_HANDLE),
-               X(ILLEGAL_STATE),
-               X(NOT_FOUND),
-               X(NOT_READY),
-               X(ILLEGAL_ADDRESS),
-               X(LAUNCH_TIMEOUT),
-               X(PEER_ACCESS_ALREADY_ENABLED),
-               X(PEER_ACCESS_NOT_ENABLED),
-               X(CONTEXT_IS_DESTROYED),
-               X(HOST_MEMORY_ALREADY_REGISTERED),
-               X(HOST_MEMORY_NOT_REGISTERED),
-               X(LAUNCH_FAILED),
-               X(NOT_PERMITTED),
-               X(NOT_SUPPORTED),
-               X(SYSTEM_NOT_READY),
-               X(STREAM_CAPTURE_UNSUPPORTED),
-               X(STREAM_CAPTURE_INVALIDATED),
-               X(STREAM_CAPTURE_MERGE),
-               X(STREAM_CAPTURE_UNJOINED),
-               X(STREAM_CAPTURE_ISOLATION),
-               X(STREAM_CAPTURE_IMPLICIT),
-               X(CAPTURED_EVENT),
-               X(STREAM_CAPTURE_WRONG_THREAD),
-               X(UNKNOWN)};
+};
+#define X(error) \
+  ErrorName { CUDA_ERROR_##error, "CUDA_ERROR_" #error }
+constexpr ErrorName kErrors[] = {X(INVALID_VALUE),
+                                 X(OUT_OF_MEMORY),
+                                 X(NOT_INITIALIZED),
+                                 X(DEINITIALIZED),
+                                 X(NO_DEVICE),
+                                 X(INVALID_DEVICE),
+                                 X(INVALID_CONTEXT),
+                                 X(UNMAP_FAILED),
+                                 X(PEER_ACCESS_UNSUPPORTED),
+                                 X(OPERATING_SYSTEM),
+                                 X(INVALID_HANDLE),
+                                 X(ILLEGAL_STATE),
+                                 X(NOT_FOUND),
+                                 X(NOT_READY),
+                                 X(ILLEGAL_ADDRESS),
+                                 X(LAUNCH_TIMEOUT),
+                                 X(CONTEXT_IS_DESTROYED),
+                                 X(HOST_MEMORY_ALREADY_REGISTERED),
+                                 X(HOST_MEMORY_NOT_REGISTERED),
+                                 X(LAUNCH_FAILED),
+                                 X(NOT_PERMITTED),
+                                 X(NOT_SUPPORTED),
+                                 X(STREAM_CAPTURE_UNSUPPORTED),
+                                 X(STREAM_CAPTURE_INVALIDATED),
+                                 X(STREAM_CAPTURE_MERGE),
+                                 X(STREAM_CAPTURE_UNJOINED),
+                                 X(STREAM_CAPTURE_ISOLATION),
+                                 X(STREAM_CAPTURE_IMPLICIT),
+                                 X(CAPTURED_EVENT),
+                                 X(STREAM_CAPTURE_WRONG_THREAD),
+                                 X(UNKNOWN)};
 #undef X
 
 const char *name_of(CUresult error) {
-  for (const auto &each : kErrors)
+  for (const ErrorName &each : kErrors)
     if (each.value == error) return each.name;
-  return nullptr;
+  return error == CUDA_SUCCESS ? "CUDA_SUCCESS" : nullptr;
 }
 
 // An attribute that is 0 where the device lacks an ability.
@@ -179,8 +167,7 @@ CUresult cuGetErrorName(CUresult error, const char **text) {
 // The words of the driver are nobody's concern here.
 CUresult cuGetErrorString(CUresult error, const char **text) {
   if (CUresult early = enter(Entry::cuGetErrorString)) return *text = nullptr, early;
-  *text = name_of(error);
-  return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return cuGetErrorName(error, text);
 }
 
 CUresult cuDeviceGetCount(int *count) {
@@ -203,20 +190,11 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-static CUresult device_uuid(CUuuid *uuid, CUdevice device) {
-  if (!uuid) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  for (int i = 0; i < 16; i++) uuid->bytes[i] = static_cast<char>("fake CUDA device"[i]);
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
+  FAKE_CUDA_OF_DEVICE(cuDeviceGetUuid_v2, !uuid);
+  memcpy(uuid->bytes, "fake CUDA device", sizeof uuid->bytes);
   uuid->bytes[15] = static_cast<char>(device);
   return CUDA_SUCCESS;
-}
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
-  FAKE_CUDA_ENTER(cuDeviceGetUuid);
-  return device_uuid(uuid, device);
-}
-CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
-  FAKE_CUDA_ENTER(cuDeviceGetUuid_v2);
-  return device_uuid(uuid, device);
 }
 
 CUresult cuDeviceGetLuid(char *luid, unsigned int *node_mask, CUdevice device) {

@@ -110,7 +110,7 @@ CUresult cuEventQuery(CUevent handle) {
   auto event = find_event(handle);
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
   if (CUresult captured = refuse_captured_event(*event)) return captured;
-  if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;
+  if (CUresult unsafe = refuse_during_capture()) return unsafe;
   if (event->context->error) return event->context->error;
   if (event->imported) return has_passed(*event->page, last_record(*event->page)) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   return !event->marker || event->marker->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -121,7 +121,7 @@ CUresult cuEventSynchronize(CUevent handle) {
   auto event = find_event(handle);
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
   if (CUresult captured = refuse_captured_event(*event)) return captured;
-  if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;
+  if (CUresult unsafe = refuse_during_capture()) return unsafe;
   if (event->imported) {
     uint64_t number = last_record(*event->page);
     lock.unlock();

@@ -114,7 +114,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, unsigned 
   Graph *graph = find_graph(handle);
   if (!out || !graph || flags) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
-  if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;  // it allocates
+  if (CUresult unsafe = refuse_during_capture()) return unsafe;  // it allocates
   *out = reinterpret_cast<CUgraphExec>(all_graphs().next++ << 4);
   all_graphs().executables[*out] = std::make_shared<Graph>(*graph);
   return CUDA_SUCCESS;
@@ -150,11 +150,6 @@ CUresult cuUserObjectCreate(CUuserObject *out, void *user, CUhostFn destroy, uns
   return CUDA_SUCCESS;
 }
 
-CUresult cuUserObjectRetain(CUuserObject object, unsigned int count) {
-  FAKE_CUDA_ENTER(cuUserObjectRetain);
-  return pass_on(of_program(), &of_program(), object, count, false) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
 CUresult cuUserObjectRelease(CUuserObject object, unsigned int count) {
   FAKE_CUDA_ENTER(cuUserObjectRelease);
   return pass_on(of_program(), nullptr, object, count, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -165,13 +160,6 @@ CUresult cuGraphRetainUserObject(CUgraph handle, CUuserObject object, unsigned i
   Graph *graph = find_graph(handle);
   const bool moves = (flags & CU_GRAPH_USER_OBJECT_MOVE) != 0;
   const bool done = graph && pass_on(of_program(), &graph->objects, object, count, moves);
-  return done ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuGraphReleaseUserObject(CUgraph handle, CUuserObject object, unsigned int count) {
-  FAKE_CUDA_ENTER(cuGraphReleaseUserObject);
-  Graph *graph = find_graph(handle);
-  const bool done = graph && pass_on(graph->objects, nullptr, object, count, true);
   return done ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

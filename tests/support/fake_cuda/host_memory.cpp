@@ -33,8 +33,7 @@ bool is_mapped(uintptr_t begin, uintptr_t end, bool writable) {
 extern "C" {
 
 CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags) {
-  FAKE_CUDA_IN_CONTEXT(cuMemHostAlloc, !out || !size || flags > 7);
-  if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
+  FAKE_CUDA_UNCAPTURED(cuMemHostAlloc, !out || !size || flags > 7);
   if (size > SIZE_MAX / 2) return CUDA_ERROR_OUT_OF_MEMORY;
   State &s = state();
   size_t whole = (size + kPage - 1) / kPage * kPage;
@@ -48,8 +47,7 @@ CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags) {
 }
 
 CUresult cuMemFreeHost(void *address) {
-  FAKE_CUDA_IN_CONTEXT(cuMemFreeHost);
-  if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
+  FAKE_CUDA_UNCAPTURED(cuMemFreeHost);
   return free_region(reinterpret_cast<uintptr_t>(address), {Kind::host}, lock);
 }
 
@@ -62,7 +60,7 @@ CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned int flags) {
   State &s = state();
   if (lacks("register") || (flags & kIoMemory)) return CUDA_ERROR_NOT_SUPPORTED;
   if ((flags & kReadOnly) && lacks("readonly_register")) return CUDA_ERROR_NOT_SUPPORTED;
-  if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
+  if (CUresult unsafe = refuse_during_capture()) return unsafe;
   // Pages are locked, so two registrations that share one overlap.
   uintptr_t first = start / kPage * kPage, last = (start + size + kPage - 1) / kPage * kPage;
   for (auto &[base, region] : s.regions) {
@@ -82,8 +80,7 @@ CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned int flags) {
 }
 
 CUresult cuMemHostUnregister(void *address) {
-  FAKE_CUDA_IN_CONTEXT(cuMemHostUnregister);
-  if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
+  FAKE_CUDA_UNCAPTURED(cuMemHostUnregister);
   if (!address) return CUDA_ERROR_INVALID_VALUE;
   auto it = state().regions.find(reinterpret_cast<uintptr_t>(address));
   if (it == state().regions.end() || it->second.kind != Kind::registered) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
@@ -96,14 +93,6 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *address, unsigned 
   Region *region = find_region(reinterpret_cast<uintptr_t>(address));
   if (!region || (region->kind != Kind::host && region->kind != Kind::registered)) return CUDA_ERROR_INVALID_VALUE;
   *out = reinterpret_cast<CUdeviceptr>(address);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuMemHostGetFlags(unsigned int *flags, void *address) {
-  FAKE_CUDA_IN_CONTEXT(cuMemHostGetFlags, !flags);
-  Region *region = find_region(reinterpret_cast<uintptr_t>(address));
-  if (!region || (region->kind != Kind::host && region->kind != Kind::registered)) return CUDA_ERROR_INVALID_VALUE;
-  *flags = region->flags | CU_MEMHOSTALLOC_DEVICEMAP;
   return CUDA_SUCCESS;
 }
 

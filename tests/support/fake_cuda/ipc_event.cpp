@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events between processes: a page of shared memory, found as in ipc.cpp.
+// Events between processes: a page of shared memory.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cstring>
 
 #include "stream.h"
 
@@ -56,15 +54,6 @@ void wait_for_record(const SharedPage &page, uint64_t number) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
-namespace {
-struct EventWire {
-  char magic[8];
-  uint64_t inode;
-  int32_t pid, fd;
-};
-static_assert(sizeof(EventWire) <= CU_IPC_HANDLE_SIZE);
-constexpr char kEventMagic[8] = "fakeEVT";
-}  // namespace
 }  // namespace fake
 
 extern "C" {
@@ -77,25 +66,21 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle *out, CUevent handle) {
   if (event->context != context) crash("cuIpcGetEventHandle of an event of another context than the current one");
   struct stat status;
   if (fstat(event->page->fd, &status) != 0) return CUDA_ERROR_OPERATING_SYSTEM;
-  EventWire wire{{}, status.st_ino, getpid(), event->page->fd};
-  memcpy(wire.magic, kEventMagic, sizeof kEventMagic);
-  memset(out, 0, sizeof *out);
-  memcpy(out->reserved, &wire, sizeof wire);
+  write_wire(out, {kEventWire, status.st_ino, 0, 0, 0, event->page->fd, 0, 0, {}});
   return CUDA_SUCCESS;
 }
 
 CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) {
   FAKE_CUDA_IN_CONTEXT(cuIpcOpenEventHandle, !out);
   if (lacks("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
-  EventWire wire;
-  memcpy(&wire, handle.reserved, sizeof wire);
-  if (memcmp(wire.magic, kEventMagic, sizeof kEventMagic) != 0) return CUDA_ERROR_INVALID_VALUE;
+  Wire wire;
+  if (!read_wire(handle.reserved, kEventWire, &wire)) return CUDA_ERROR_INVALID_VALUE;
   if (wire.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
   int fd = open_of_process(wire.pid, wire.fd);
   if (fd < 0) return CUDA_ERROR_INVALID_HANDLE;  // the maker has destroyed it, or is gone
   struct stat status;
   std::shared_ptr<SharedPage> page;
-  if (fstat(fd, &status) == 0 && status.st_ino == wire.inode && status.st_size == sizeof(SharedPage::Data))
+  if (fstat(fd, &status) == 0 && status.st_ino == wire.id && status.st_size == sizeof(SharedPage::Data))
     page = open_page(fd, wire.pid);
   else
     close(fd);

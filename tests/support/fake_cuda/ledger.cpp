@@ -37,7 +37,7 @@ bool take(fake_ledger_process &process) {
   int32_t before = get(process.pid);
   if (before != 0 && before != getpid() && is_alive(before)) return false;
   if (!__atomic_compare_exchange_n(&process.pid, &before, -1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return false;
-  process.state = FAKE_PROCESS_RUNNING;
+  process.state = CU_PROCESS_STATE_RUNNING;
   process.stuck = 0;
   memset(process.used, 0, sizeof process.used);
   memset(process.contexts, 0, sizeof process.contexts);
@@ -52,7 +52,8 @@ void for_each_holder(Fn fn) {
   for (int i = 0; all != nullptr && i < FAKE_LEDGER_PROCESSES; ++i) {
     const fake_ledger_process &process = all->processes[i];
     const int32_t pid = get(process.pid);
-    if (pid > 0 && get(process.state) < FAKE_PROCESS_CHECKPOINTED && (pid == getpid() || is_alive(pid))) fn(process);
+    if (pid > 0 && get(process.state) < CU_PROCESS_STATE_CHECKPOINTED && (pid == getpid() || is_alive(pid)))
+      fn(process);
   }
 }
 
@@ -111,7 +112,7 @@ void note_context(int device, bool is_live) {
 
 void wait_while_locked() {
   const fake_ledger_process *process = own;
-  while (process != nullptr && get(process->state) != FAKE_PROCESS_RUNNING) usleep(200);
+  while (process != nullptr && get(process->state) != CU_PROCESS_STATE_RUNNING) usleep(200);
 }
 
 }  // namespace fake

@@ -6,16 +6,14 @@
 #ifndef FAKE_CUDA_LEDGER_H
 #define FAKE_CUDA_LEDGER_H
 
-#include <stdint.h>
+#include "../../../lib/backend/cuda/driver_api.h"
 
 enum { FAKE_LEDGER_PROCESSES = 64, FAKE_LEDGER_DEVICES = 16 };
-/* CUprocessState. */
-enum { FAKE_PROCESS_RUNNING = 0, FAKE_PROCESS_LOCKED = 1, FAKE_PROCESS_CHECKPOINTED = 2, FAKE_PROCESS_FAILED = 3 };
 
 /* Changed and read by __atomic_*, or by std::atomic of the same layout. */
 typedef struct fake_ledger_process {
   int32_t pid;   /* 0: nobody's. The entry of an ended process counts nothing, and another one takes it. */
-  int32_t state; /* FAKE_PROCESS_* */
+  int32_t state; /* CUprocessState */
   int32_t stuck; /* a restore failed: no later one succeeds (cuda-checkpoint#44) */
   int32_t reserved;
   uint64_t used[FAKE_LEDGER_DEVICES];

@@ -29,52 +29,13 @@ CUresult allocate(Context *context, Kind kind, size_t size, CUdeviceptr *out) {
   return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-Region *managed_range(CUdeviceptr address, size_t size) {
-  Region *region = find_region(address);
-  bool whole = region && region->kind == Kind::managed && size && size <= region->size - (address - region->base);
-  return whole ? region : nullptr;
-}
-
-// Location types are checked even where the advice ignores them.
-CUresult check_location(CUmemLocation location) {
-  switch (static_cast<int>(location.type)) {
-    case CU_MEM_LOCATION_TYPE_DEVICE:
-      if (!valid_device(location.id)) return CUDA_ERROR_INVALID_DEVICE;
-      return lacks("concurrent") ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
-    case CU_MEM_LOCATION_TYPE_HOST:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-      return CUDA_SUCCESS;
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-      return location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
-}
-
-CUmemLocation location_of(CUdevice device) {
-  CUmemLocation location{};
-  location.type = device == CU_DEVICE_CPU ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE;
-  location.id = device == CU_DEVICE_CPU ? 0 : device;
-  return location;
-}
-
-CUresult advise(CUdeviceptr address, size_t size, int advice, CUmemLocation location) {
-  if (!managed_range(address, size)) return CUDA_ERROR_INVALID_VALUE;
-  if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY)
+// Locations are checked even where the advice ignores them.
+CUresult check_range(CUdeviceptr address, size_t size, CUdevice location) {
+  const Region *region = find_region(address);
+  if (!region || region->kind != Kind::managed || !size || size > region->size - (address - region->base))
     return CUDA_ERROR_INVALID_VALUE;
-  int type = location.type;
-  bool accessed_by = advice == CU_MEM_ADVISE_SET_ACCESSED_BY || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
-  if (accessed_by && (type == CU_MEM_LOCATION_TYPE_HOST_NUMA || type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT))
-    return CUDA_ERROR_INVALID_VALUE;
-  return check_location(location);
-}
-
-CUresult prefetch(CUdeviceptr address, size_t size, CUmemLocation location, CUstream handle) {
-  FAKE_CUDA_CONTEXT(context);
-  FAKE_CUDA_STREAM(stream, handle);
-  if (!managed_range(address, size)) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult wrong = check_location(location)) return wrong;
-  return enqueue(stream, [] { return CUDA_SUCCESS; });
+  const bool is_valid = location == CU_DEVICE_CPU || (valid_device(location) && !lacks("concurrent"));
+  return is_valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 }  // namespace
@@ -115,14 +76,12 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
-  FAKE_CUDA_IN_CONTEXT(cuMemAlloc_v2, !out || !size);
-  if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
+  FAKE_CUDA_UNCAPTURED(cuMemAlloc_v2, !out || !size);
   return size > state().configuration.memory ? CUDA_ERROR_OUT_OF_MEMORY : allocate(context, Kind::device, size, out);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
-  FAKE_CUDA_IN_CONTEXT(cuMemFree_v2);
-  if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
+  FAKE_CUDA_UNCAPTURED(cuMemFree_v2);
   return free_region(address, {Kind::device, Kind::pool, Kind::managed}, lock);
 }
 
@@ -130,7 +89,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags) {
   FAKE_CUDA_IN_CONTEXT(cuMemAllocManaged,
                        !out || !size || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST));
   if (lacks("managed")) return CUDA_ERROR_NOT_SUPPORTED;
-  if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
+  if (CUresult unsafe = refuse_during_capture()) return unsafe;
   State &s = state();
   size_t offset = s.configuration.unaligned ? 512 * (1 + s.next_id % 7) : 0;
   if (size > SIZE_MAX / 2) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -172,24 +131,14 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
 }
 
 CUresult cuMemAdvise(CUdeviceptr address, size_t size, CUmem_advise advice, CUdevice device) {
-  FAKE_CUDA_ENTER(cuMemAdvise);
-  return advise(address, size, advice, location_of(device));
+  FAKE_CUDA_ENTER(cuMemAdvise, advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY);
+  return check_range(address, size, device);
 }
 
-CUresult cuMemAdvise_v2(CUdeviceptr address, size_t size, CUmem_advise advice, CUmemLocation location) {
-  FAKE_CUDA_ENTER(cuMemAdvise_v2);
-  return advise(address, size, advice, location);
-}
-
-CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t size, CUdevice device, CUstream stream) {
-  FAKE_CUDA_ENTER(cuMemPrefetchAsync);
-  return prefetch(address, size, location_of(device), stream);
-}
-
-CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t size, CUmemLocation location, unsigned int flags,
-                               CUstream stream) {
-  FAKE_CUDA_ENTER(cuMemPrefetchAsync_v2, flags);
-  return prefetch(address, size, location, stream);
+CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t size, CUdevice device, CUstream handle) {
+  FAKE_CUDA_ON_STREAM(cuMemPrefetchAsync, handle);
+  if (CUresult wrong = check_range(address, size, device)) return wrong;
+  return enqueue(stream, [] { return CUDA_SUCCESS; });
 }
 
 }  // extern "C"

@@ -9,91 +9,56 @@ using namespace fake;
 
 namespace {
 
-template <class T>
-CUresult give(void *data, T value) {
-  memcpy(data, &value, sizeof value);
-  return CUDA_SUCCESS;
-}
-
-// The value of an attribute for memory that CUDA does not know, as cuPointerGetAttributes gives it. Others are 0.
-void give_default(void *data, int attribute) {
-  constexpr int kBooleans[] = {CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                               CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_MAPPED,
-                               CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE};
-  if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
-    give(data, static_cast<int>(CU_DEVICE_INVALID));
-  else if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE || attribute == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS)
-    give(data, 0u);
-  else if (std::ranges::find(kBooleans, attribute) != std::end(kBooleans))
-    give(data, false);
-  else
-    give(data, uint64_t{0});
-}
-
-// `context` may be null: only the access flags depend on it.
-CUresult one(void *data, int attribute, CUdeviceptr address, Context *context) {
+// Memory that the driver does not know, or that lacks the attribute, is an error, or has a default.
+CUresult answer(void *data, int attribute, CUdeviceptr address, const Context &context, bool with_defaults) {
   uintptr_t base = address, mapping_base = 0;
   size_t size = 0;
-  Region *region = find_region(address);
-  bool reserved = !region && find_reservation(address, &base, &size);
-  Mapping *mapping = reserved ? find_mapping(address, &mapping_base) : nullptr;
-  if (!region && !reserved) return CUDA_ERROR_INVALID_VALUE;
+  const Region *region = find_region(address);
+  const bool is_reserved = !region && find_reservation(address, &base, &size);
+  const Mapping *mapping = is_reserved ? find_mapping(address, &mapping_base) : nullptr;
   if (region) base = region->base, size = region->size;
-  bool unmapped = reserved && !mapping;
-  int device = region ? region->context->device : mapping ? mapping->physical->backing->device : kHost;
-  bool host = region ? region->kind == Kind::host || region->kind == Kind::registered : mapping && device == kHost;
-  switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-      return give(data, base);
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-      return give(data, size);
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-      return give(data, !unmapped);
-    default:
-      break;
+  const bool is_memory = region || mapping, is_known = region || is_reserved;
+  const auto is_of = [&](Kind kind) { return region && region->kind == kind; };
+  const int device = region ? region->context->device : mapping ? mapping->physical->backing->device : kHost;
+  const bool is_host = region ? is_of(Kind::host) || is_of(Kind::registered) : mapping && device == kHost;
+  const uint64_t id = region ? region->id : mapping ? mapping->physical->id : 0;
+  const struct {
+    int attribute;
+    size_t size;  // of the value
+    bool is_known;
+    uint64_t value;
+  } answers[] = {
+      // VMM and pool memory belong to no context.
+      {CU_POINTER_ATTRIBUTE_CONTEXT, 8, is_memory,
+       region && !is_of(Kind::pool) ? reinterpret_cast<uint64_t>(region->context) : 0},
+      {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 4, is_memory, is_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE},
+      {CU_POINTER_ATTRIBUTE_DEVICE_POINTER, 8, is_memory, address},
+      {CU_POINTER_ATTRIBUTE_HOST_POINTER, 8, is_host || is_of(Kind::managed), address},
+      {CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, 1, is_memory, 0},
+      {CU_POINTER_ATTRIBUTE_BUFFER_ID, 8, is_memory, id},
+      {CU_POINTER_ATTRIBUTE_IS_MANAGED, 1, is_memory, is_of(Kind::managed)},
+      {CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 4, is_memory, static_cast<uint64_t>(std::max(device, 0))},
+      {CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, 1, is_memory, is_of(Kind::device)},
+      {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, 8, is_known, base},
+      {CU_POINTER_ATTRIBUTE_RANGE_SIZE, 8, is_known, size},
+      {CU_POINTER_ATTRIBUTE_MAPPED, 1, is_known, is_memory},
+      {CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, 8, is_memory,
+       mapping ? static_cast<uint64_t>(mapping->physical->properties.requestedHandleTypes) : 0},
+      {CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, 1, is_memory, is_of(Kind::device)},
+      {CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, 4, is_memory,
+       mapping ? mapping->access[context.device] : unsigned{CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE}},
+      {CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, 8, is_memory, 0},
+      {CU_POINTER_ATTRIBUTE_MAPPING_SIZE, 8, is_memory, mapping ? mapping->size : size},
+      {CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, 8, is_memory, mapping ? mapping_base : base},
+      {CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, 8, is_memory, id},
+  };
+  for (const auto &each : answers) {
+    if (each.attribute != attribute || !(each.is_known || with_defaults)) continue;
+    const auto none = static_cast<uint64_t>(attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? CU_DEVICE_INVALID : 0);
+    memcpy(data, each.is_known ? &each.value : &none, each.size);
+    return CUDA_SUCCESS;
   }
-  if (unmapped) return CUDA_ERROR_INVALID_VALUE;
-  switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:  // VMM and pool memory belong to no context
-      if (!region || region->kind == Kind::pool) return give(data, nullptr);
-      return give(data, region->context);
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      return give(data, static_cast<unsigned>(host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE));
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      return give(data, address);
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      if (!host && !(region && region->kind == Kind::managed)) return CUDA_ERROR_INVALID_VALUE;
-      return give(data, address);
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-      return give(data, false);
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-      return give(data, region ? region->id : mapping->physical->id);
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-      return give(data, region && region->kind == Kind::managed);
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      return give(data, region || device != kHost ? device : 0);
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      return give(data, region && region->kind == Kind::device);
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-      return give(data, mapping ? static_cast<uint64_t>(mapping->physical->properties.requestedHandleTypes) : 0);
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-      return give(data, region && region->kind == Kind::device);
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: {
-      if (!context) return CUDA_ERROR_INVALID_CONTEXT;
-      return give(data,
-                  mapping ? mapping->access[context->device] : unsigned{CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE});
-    }
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-      return give(data, nullptr);
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-      return give(data, mapping ? mapping->size : size);
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-      return give(data, mapping ? mapping_base : base);
-    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-      return give(data, region ? region->id : mapping->physical->id);
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
+  return CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace
@@ -102,19 +67,13 @@ extern "C" {
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
   FAKE_CUDA_IN_CONTEXT(cuPointerGetAttribute, !data);
-  return one(data, attribute, address, context);
+  return answer(data, attribute, address, *context, false);
 }
 
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr address) {
   FAKE_CUDA_IN_CONTEXT(cuPointerGetAttributes, !count || !attributes || !data);
-  for (unsigned i = 0; i < count; i++) {
-    int attribute = attributes[i];
-    if (!data[i] || attribute < CU_POINTER_ATTRIBUTE_CONTEXT || attribute > 20 ||
-        attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
-      return CUDA_ERROR_INVALID_VALUE;
-  }
   for (unsigned i = 0; i < count; i++)
-    if (one(data[i], attributes[i], address, context)) give_default(data[i], attributes[i]);
+    if (!data[i] || answer(data[i], attributes[i], address, *context, true)) return CUDA_ERROR_INVALID_VALUE;
   return CUDA_SUCCESS;
 }
 

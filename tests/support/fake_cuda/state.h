@@ -61,6 +61,19 @@ struct Backing {
   ~Backing();
 };
 
+// A handle for other processes, in the 64 bytes of the driver's: where they find a file of this process by its
+// descriptor in /proc, which only the same user may open. The id tells a descriptor that was used again.
+struct Wire {
+  uint64_t kind, id, size, offset;
+  int32_t pid, fd, device;
+  uint32_t check;
+  uint64_t rest[2];
+};
+inline constexpr uint64_t kMemoryWire = 0x66616b6543554441, kEventWire = kMemoryWire + 1, kFabricWire = kMemoryWire + 2;
+// Adds this process and the check.
+void write_wire(void *out, Wire wire);
+// False: the bytes are no such handle.
+bool read_wire(const void *bytes, uint64_t kind, Wire *out);
 // The file of another process's descriptor, or -1.
 int open_of_process(int pid, int fd);
 // Shows others that the open file holds its memory.
@@ -80,7 +93,6 @@ struct Context {
   unsigned references = 0;
   CUresult error = CUDA_SUCCESS;  // sticky, as on a device: after a wrong access nothing works
   std::shared_ptr<Stream> legacy;
-  std::set<int> peers;
   uint64_t resets = 0;
 };
 
@@ -212,6 +224,10 @@ void drop_region(std::map<uintptr_t, Region>::iterator it);
 #define FAKE_CUDA_IN_CONTEXT(symbol, ...)             \
   FAKE_CUDA_ENTER(symbol __VA_OPT__(, ) __VA_ARGS__); \
   FAKE_CUDA_CONTEXT(context)
+// Of a call that the thread may not make while a stream is captured.
+#define FAKE_CUDA_UNCAPTURED(symbol, ...)                  \
+  FAKE_CUDA_IN_CONTEXT(symbol __VA_OPT__(, ) __VA_ARGS__); \
+  if (CUresult unsafe = fake::refuse_during_capture()) return unsafe
 #define FAKE_CUDA_CONTEXT(context)  \
   fake::Context *context = nullptr; \
   if (CUresult none = fake::current_context(&context)) return none

@@ -18,11 +18,10 @@ struct Streams {
 };
 Streams &streams() { return forever<Streams>(); }
 
-std::shared_ptr<Stream> make_stream(Context *context, unsigned flags, int priority) {
+std::shared_ptr<Stream> make_stream(Context *context, unsigned flags) {
   auto stream = std::make_shared<Stream>();
   stream->context = context;
   stream->flags = flags;
-  stream->priority = priority;
   return stream;
 }
 
@@ -80,7 +79,7 @@ static CUresult unknown_stream(CUstream handle) {
 CUresult find_stream(CUstream handle, Context *context, std::shared_ptr<Stream> *out) {
   if (!handle || handle == CU_STREAM_LEGACY) {
     if (!context->legacy) {
-      context->legacy = make_stream(context, 0, 0);
+      context->legacy = make_stream(context, 0);
       context->legacy->legacy = true;
     }
     *out = context->legacy;
@@ -88,7 +87,7 @@ CUresult find_stream(CUstream handle, Context *context, std::shared_ptr<Stream> 
   }
   if (handle == CU_STREAM_PER_THREAD) {
     auto &mine = streams().per_thread[{context, std::this_thread::get_id()}];
-    if (!mine) mine = make_stream(context, 0, 0);
+    if (!mine) mine = make_stream(context, 0);
     *out = mine;
     return CUDA_SUCCESS;
   }
@@ -151,7 +150,7 @@ static void close_stream(Stream *stream) {
 std::shared_ptr<Marker> mark_context(Context *context) {
   auto all = pending(context);
   if (all.empty()) return nullptr;
-  auto collector = make_stream(context, CU_STREAM_NON_BLOCKING, 0);
+  auto collector = make_stream(context, CU_STREAM_NON_BLOCKING);
   std::shared_ptr<Marker> marker;
   enqueue(
       collector, [] { return CUDA_SUCCESS; }, std::move(all), &marker);
@@ -225,24 +224,24 @@ extern "C" {
 static CUresult refuse_question(const std::shared_ptr<Stream> &stream) {
   if (CUresult captured = refuse_captured(stream)) return captured;
   if (CUresult implicit = refuse_implicit(stream)) return implicit;
-  return refuse_during_capture(nullptr);
+  return refuse_during_capture();
 }
 
-static CUresult add_stream(CUstream *out, Context *context, unsigned int flags, int priority) {
-  auto stream = make_stream(context, flags, priority);
+static CUresult add_stream(CUstream *out, Context *context, unsigned int flags) {
+  auto stream = make_stream(context, flags);
   *out = reinterpret_cast<CUstream>(stream.get());
   streams().created[*out] = stream;
   return CUDA_SUCCESS;
 }
 
-CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority) {
+CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int) {
   FAKE_CUDA_IN_CONTEXT(cuStreamCreateWithPriority, !out || flags > 1);
-  return add_stream(out, context, flags, priority);
+  return add_stream(out, context, flags);
 }
 
 CUresult cuStreamCreate(CUstream *out, unsigned int flags) {
   FAKE_CUDA_IN_CONTEXT(cuStreamCreate, !out || flags > 1);
-  return add_stream(out, context, flags, 0);
+  return add_stream(out, context, flags);
 }
 
 CUresult cuStreamDestroy_v2(CUstream handle) {
@@ -290,13 +289,6 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext *out) {
   if (handle && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) return unknown_stream(handle);
   FAKE_CUDA_CONTEXT(context);
   *out = reinterpret_cast<CUcontext>(context);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetPriority(CUstream handle, int *out) {
-  FAKE_CUDA_ENTER(cuStreamGetPriority, !out);
-  auto it = streams().created.find(handle);
-  *out = it == streams().created.end() ? 0 : it->second->priority;
   return CUDA_SUCCESS;
 }
 

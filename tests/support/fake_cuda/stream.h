@@ -38,7 +38,6 @@ struct Capture {
 struct Stream {
   Context *context;
   unsigned flags;
-  int priority;
   bool legacy = false;
   bool closed = false;
   std::thread worker;  // started with the first work
@@ -88,8 +87,8 @@ bool has_passed(const SharedPage &page, uint64_t number);
 void wait_for_record(const SharedPage &page, uint64_t number);
 void count_streams(uint64_t *streams, uint64_t *events);
 
-// The error of a call that capture forbids to the calling thread, which spoils the capture. `context` null: any.
-CUresult refuse_during_capture(Context *context);
+// The error of a call that capture forbids to the calling thread, on any device. The call spoils the capture.
+CUresult refuse_during_capture();
 // Waiting for a whole context is wrong while one of its streams captures, whatever the mode.
 CUresult refuse_capturing_context(Context *context);
 // The error of a call on this very stream, when it captures.

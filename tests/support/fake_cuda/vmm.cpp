@@ -4,8 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstring>
-
 #include "state.h"
 #include "stream.h"
 
@@ -72,21 +70,10 @@ bool for_whole_mappings(uint64_t address, size_t size, F each) {
   return true;
 }
 
-// A fabric handle: another process finds the bytes through the exporter's descriptors in /proc, as with legacy IPC.
-struct FabricWire {
-  char magic[8];
-  uint64_t id;
-  int32_t pid, fd;
-  char rest[40];
-};
-static_assert(sizeof(FabricWire) == 64);
-constexpr char kFabricMagic[8] = "fakeFAB";
-
-// The descriptor, which holds the memory, or -1.
+// The descriptor behind a fabric handle, which holds the memory, or -1.
 int open_fabric(const void *handle, uint64_t *id) {
-  FabricWire wire;
-  memcpy(&wire, handle, sizeof wire);
-  if (memcmp(wire.magic, kFabricMagic, sizeof kFabricMagic) != 0) return -1;
+  Wire wire;
+  if (!read_wire(handle, kFabricWire, &wire)) return -1;
   *id = wire.id;
   const int fd = open_of_process(wire.pid, wire.fd);
   if (fd >= 0) lock_shared(fd);
@@ -204,7 +191,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
   FAKE_CUDA_ENTER(cuMemUnmap);
-  if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;
+  if (CUresult unsafe = refuse_during_capture()) return unsafe;
   State &s = state();
   // Checked in full before anything goes.
   if (!for_whole_mappings(address, size, [](uint64_t, Mapping *) {})) return CUDA_ERROR_INVALID_VALUE;
@@ -289,11 +276,9 @@ CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle va
     return CUDA_ERROR_INVALID_VALUE;
   if (!(handle->physical->properties.requestedHandleTypes & type)) return CUDA_ERROR_INVALID_VALUE;
   if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-    const Backing &backing = *handle->physical->backing;
-    FabricWire wire{{}, backing.id, getpid(), backing.fd, {}};
-    memcpy(wire.magic, kFabricMagic, sizeof kFabricMagic);
-    memcpy(out, &wire, sizeof wire);
-    handle->physical->backing->exported = true;
+    Backing &backing = *handle->physical->backing;
+    write_wire(out, {kFabricWire, backing.id, 0, 0, 0, backing.fd, 0, 0, {}});
+    backing.exported = true;
     return CUDA_SUCCESS;
   }
   int fd = export_backing(handle->physical->backing.get());

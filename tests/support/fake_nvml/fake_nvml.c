@@ -72,7 +72,7 @@ static uint64_t for_each_process(unsigned int device, void (*look)(void *user, i
   uint64_t sum = 0;
   for (int i = 0; ledger != MAP_FAILED && i < FAKE_LEDGER_PROCESSES; ++i) {
     const fake_ledger_process *process = &ledger->processes[i];
-    if (process->pid <= 0 || process->state >= FAKE_PROCESS_CHECKPOINTED) continue;
+    if (process->pid <= 0 || process->state >= CU_PROCESS_STATE_CHECKPOINTED) continue;
     if (kill(process->pid, 0) != 0 && errno == ESRCH) continue;
     const uint64_t bytes = process->used[device] + (process->contexts[device] != 0 ? FAKE_LEDGER_CONTEXT_BYTES : 0);
     if (bytes != 0 && look != NULL) look(user, process->pid, bytes);

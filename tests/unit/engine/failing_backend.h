@@ -46,8 +46,6 @@ class FailingBackend final : public Backend {
     before_name_ = name;
     before_ = std::move(fn);
   }
-  // The backend says that it is this one. It counts pages as pinned and does not lock them.
-  void pose_as(gmm_backend id) { posed_id_ = id; }
   // Of those not refused.
   uint64_t count(const char *name) {
     std::lock_guard<std::mutex> guard(mutex_);
@@ -66,6 +64,9 @@ class FailingBackend final : public Backend {
   MAY_REFUSE(deallocate, (const Allocation &allocation), allocation)
   MAY_REFUSE(import_host, (int32_t fd, uint64_t size, Device device, bool locked, Allocation *out), fd, size, device,
              locked, out)
+  MAY_REFUSE(pin, (void *base, uint64_t size, uint32_t flags, Device device, void **device_pointer), base, size, flags,
+             device, device_pointer)
+  MAY_REFUSE(unpin, (void *base, uint64_t size), base, size)
   MAY_REFUSE(unreserve, (void *base, uint64_t size), base, size)
   MAY_REFUSE(create, (Device location, uint64_t size, bool exportable, PhysicalHandle *out), location, size, exportable,
              out)
@@ -107,6 +108,7 @@ class FailingBackend final : public Backend {
   MAY_REFUSE(shared_event_create, (Device device, NativeEvent *out), device, out)
 
   PASS_ON(void, destroy, (), override)
+  PASS_ON(gmm_backend, id, (), const override)
   PASS_ON(const char *, name, (), const override)
   PASS_ON(void, driver_version, (char *text, uint64_t size), const override, text, size)
   PASS_ON(uint32_t, device_count, (), const override)
@@ -151,7 +153,6 @@ class FailingBackend final : public Backend {
 #undef MAY_REFUSE
 #undef PASS_ON
 
-  gmm_backend id() const override { return posed_id_ != GMM_BACKEND_AUTO ? posed_id_ : inner_->id(); }
   Status reserve(uint64_t size, void **out) override {
     if (refuses("reserve")) return refusal("reserve");
     if (void *wanted = std::exchange(next_reservation_, nullptr)) {
@@ -159,16 +160,6 @@ class FailingBackend final : public Backend {
       return *out == wanted ? Status() : refusal("reserve");
     }
     return inner_->reserve(size, out);
-  }
-  Status pin(void *base, uint64_t size, uint32_t flags, Device device, void **device_pointer) override {
-    if (refuses("pin")) return refusal("pin");
-    if (posed_id_ == GMM_BACKEND_AUTO) return inner_->pin(base, size, flags, device, device_pointer);
-    *device_pointer = base;
-    return Status();
-  }
-  Status unpin(void *base, uint64_t size) override {
-    if (refuses("unpin")) return refusal("unpin");
-    return posed_id_ == GMM_BACKEND_AUTO ? inner_->unpin(base, size) : Status();
   }
 
   Status stream_is_capturing(Device device, gmm_stream stream, bool *out) override {
@@ -203,7 +194,6 @@ class FailingBackend final : public Backend {
   }
 
   Backend *inner_;
-  gmm_backend posed_id_ = GMM_BACKEND_AUTO;
   std::mutex mutex_;
   std::map<std::string, uint64_t> counts_;
   std::string only_;

@@ -92,25 +92,14 @@ def _dtype_name(dtype):
     return getattr(dtype, "__name__", str(dtype)) if numpy is None else _dtype_name(numpy.dtype(dtype))
 
 
-def _numpy():
-    try:
-        import numpy
-    except ImportError:
-        raise ImportError("this needs NumPy, which is not installed; memoryview(array) needs none where the host "
-                          "reaches the memory") from None
-    return numpy
-
-
 def _numpy_dtype(dtype):
-    """bfloat16 and the float8 types come from ml_dtypes."""
+    import numpy
+
     if dtype.format is not None:
-        return _numpy().dtype(dtype.typestr)
-    try:
-        import ml_dtypes
-    except ImportError:
-        raise TypeError(f"NumPy has no {dtype.name} without the package ml_dtypes; "
-                        f"use view('uint{8 * dtype.itemsize}')") from None
-    return _numpy().dtype(getattr(ml_dtypes, dtype.name))
+        return numpy.dtype(dtype.typestr)
+    import ml_dtypes  # which has bfloat16 and the float8 types for NumPy
+
+    return numpy.dtype(getattr(ml_dtypes, dtype.name))
 
 
 # Layouts.
@@ -449,7 +438,9 @@ class Array(copies.Located, native.View):
         The call waits for the work queued on the array's stream. copy: False: BufferError where a copy would be needed;
         True: always a copy.
         """
-        numpy, dtype = _numpy(), _numpy_dtype(self._dtype)
+        import numpy
+
+        dtype = _numpy_dtype(self._dtype)
         if self._host_reaches():
             self._settle()
             seen = numpy.asarray(memoryview(self._plain)).view(dtype)
@@ -799,7 +790,8 @@ def array(self: Context, source: Any, dtype: Any = None, kind: KindLike = Kind.D
     except TypeError:
         if hasattr(source, "__dlpack__") or hasattr(source, "__cuda_array_interface__"):
             raise
-        numpy = _numpy()
+        import numpy
+
         numbers = numpy.asarray(source, None if wanted is None else _numpy_dtype(wanted))
         made = empty(self, numbers.shape, wanted or numbers.dtype, kind, **options)
         made.copy_from(numpy.ascontiguousarray(numbers).reshape(-1).view("u1"), stream=stream)

@@ -3,8 +3,7 @@
 of the other.
 
 That takes seconds. Later processes find the result in a cache, under a name with the version and a hash of all that
-went in. Of several processes that start at once, one compiles and the others wait for it. A failure is kept too, so
-that it is not repeated in each process.
+went in. Of several processes that start at once, one compiles and the others wait for it.
 """
 import contextlib
 import fcntl
@@ -132,13 +131,6 @@ def shared_library(sources, name, version, arguments, libraries=(), *, purpose, 
 
 
 def _compile(words, source, libraries, target, what, package):
-    # A compiler that was replaced is asked again.
-    where = pathlib.Path(shutil.which(words[0]) or words[0])
-    stamp = repr((words, where.stat().st_mtime if where.is_file() else 0))
-    failed = target.with_suffix(".failed")
-    text = failed.read_text(encoding="utf-8") if failed.is_file() else ""
-    if text.startswith(stamp + "\n"):
-        raise RuntimeError(text[len(stamp) + 1:])
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = pathlib.Path(folder) / "made.so"
         words = [*words, "-o", str(made), str(source), *libraries]
@@ -147,8 +139,5 @@ def _compile(words, source, libraries, target, what, package):
         except OSError as error:
             raise RuntimeError(f"{what} was not compiled: {words[0]}: {error}") from error
         if done.returncode != 0:
-            reason = f"{what} did not compile against {package}:\n{shlex.join(words)}\n{done.stderr[-3000:]}"
-            with contextlib.suppress(OSError):
-                failed.write_text(f"{stamp}\n{reason}", encoding="utf-8")
-            raise RuntimeError(reason)
+            raise RuntimeError(f"{what} did not compile against {package}:\n{shlex.join(words)}\n{done.stderr[-3000:]}")
         made.replace(target)  # atomic, for processes that do not look at the lock

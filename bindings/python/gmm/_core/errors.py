@@ -69,4 +69,12 @@ def make_exception(code, name, message, native_code, closed):
     return exception
 
 
+def check(result, message=b""):
+    """Raises the error of a result below 0 that ctypes has from a C function. Returns any other. message: its words."""
+    if result < 0:
+        words = message.decode(errors="replace") or native.gmm_last_error_message() or native.gmm_result_text(result)
+        raise make_exception(result, native.gmm_result_name(result), words, native.gmm_last_native_code(), False)
+    return result
+
+
 native.set_helper("exception", make_exception)

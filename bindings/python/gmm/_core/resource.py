@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of other libraries' memory resources: their tag, the options of allocations, and the end of their use."""
-import functools
+"""Helpers of other libraries' memory resources: their tag, and the end of their use."""
 from typing import TypeVar
 
 from gmm._core.enums import tag_number
@@ -15,12 +14,6 @@ def resource_tag(context, tag):
     number = tag_number(context, context.tag(tag) if isinstance(tag, str) else tag)
     context.tag_info(number)  # a missing tag is an error here
     return number
-
-
-@functools.lru_cache(maxsize=256)
-def alloc_desc(kind, device, tag, stream):
-    """The options of an allocation. They are shared: nobody changes them."""
-    return {"kind": kind, "device": device, "tag": tag, "stream": stream}
 
 
 class Undoable:

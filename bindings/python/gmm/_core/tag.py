@@ -9,7 +9,7 @@ from gmm._core.enums import flags, tag_number
 from gmm._core.errors import Error
 from gmm._core.values import TagInfo
 from gmm._core.ticket import Pausing
-from gmm._core.words import field, pre, size
+from gmm._core.words import field, size
 
 if TYPE_CHECKING:
     from gmm._core.typing import ContentsLike, Context
@@ -88,10 +88,6 @@ class Tag(Pausing):
             return what + ">"
         return (f"{what}, {field('contents', info.contents)} contents, {size(info.active_bytes)} active, "
                 f"{size(info.paused_bytes)} paused>")
-
-    def _repr_html_(self):
-        """For notebooks: TagInfo."""
-        return pre(self.info)
 
 
 def _options(contents, priority, read_only, checksum, pageable):

@@ -38,13 +38,6 @@ def lines(answer):
     return "\n".join([type(answer).__name__, *rows])
 
 
-def pre(*texts):
-    """Texts as HTML, for notebooks."""
-    import html  # here, as only notebooks ask for it
-
-    return f"<pre>{html.escape(chr(10).join(map(str, texts)))}</pre>"
-
-
 # Classes by the noun that a function's name begins with. All other functions are methods of Context.
 _CLASSES = {noun: noun.capitalize() for noun in ("event", "heap", "lease", "stream", "ticket", "watcher")}
 _VERBS = {"destroy": "close", "query": "info"}

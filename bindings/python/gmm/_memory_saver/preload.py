@@ -10,10 +10,10 @@ import os
 import pathlib
 import re
 
-from gmm import _native as native
 from gmm._context import Context
 from gmm._core.enums import Contents
-from gmm._core.errors import Error, make_exception
+from gmm._core.errors import Error, check
+from gmm._memory_saver.turns import Turns
 
 NAME = "libgmm_preload.so"
 #: The environment variable with the library's path, for a library that is neither in the package nor beside libgmm.
@@ -54,13 +54,6 @@ def loaded_libgmm():
             for path in sorted(set(re.findall(r"\s(/.*/libgmm\.so[^/\n]*)$", mappings, re.MULTILINE)))]
 
 
-def _beside_libgmm():
-    """The folders of every libgmm that this process has loaded, and those below them in a build tree."""
-    for path in loaded_libgmm():
-        yield path.parent
-        yield path.parent / "preload"
-
-
 def find_library():
     """The path of the preload library. RuntimeError when it is missing."""
     named = os.environ.get(ENVIRONMENT)
@@ -68,14 +61,15 @@ def find_library():
         if not os.path.isfile(named):
             raise RuntimeError(f"gmm: {ENVIRONMENT}={named!r} names no file")
         return os.path.abspath(named)
-    folders = [pathlib.Path(__file__).resolve().parents[1], *_beside_libgmm()]
+    folders = [pathlib.Path(__file__).resolve().parents[1]]
+    for path in loaded_libgmm():
+        folders += [path.parent, path.parent / "preload"]  # the latter in a build tree
     for folder in folders:
         # A system without the files for development has it under its soname alone.
         for path in sorted(folder.glob(NAME + "*")):
             if path.is_file():
                 return str(path)
-    places = ", ".join(map(str, folders))
-    raise RuntimeError(f"gmm: {NAME} was not found in {places}; "
+    raise RuntimeError(f"gmm: {NAME} was not found in {', '.join(map(str, folders))}; "
                        f"name the file in the environment variable {ENVIRONMENT}")
 
 
@@ -122,8 +116,8 @@ def preloading(path):
 class _Context(Context):
     """The context of the preload library, with a reference of its own."""
 
-    def __init__(self, retain):  # pylint: disable=super-init-not-called # it opens none
-        self._adopt(retain)
+    def __init__(self, retain, address):  # pylint: disable=super-init-not-called # it opens none
+        self._adopt(lambda: (check(retain(address)), address)[1])
 
 
 class Library:
@@ -131,7 +125,7 @@ class Library:
 
     def __init__(self, path):
         self.path = path
-        self.turns = None  # gmm.lease.use() sets it
+        self.turns = Turns(self)  # gmm.lease.use() sets another one
         self._context = None
         self.cdll = ctypes.CDLL(path)
         for name, (result, arguments) in _SIGNATURES.items():
@@ -149,19 +143,8 @@ class Library:
         if not address:
             raise Error(self.cdll.gmm_preload_last_error().decode(errors="replace"))
         if self._context is None or self._context.handle != address:
-            def retain():
-                self._check(self.cdll.gmm_context_retain(address), b"")
-                return address
-
-            self._context = _Context(retain)
+            self._context = _Context(self.cdll.gmm_context_retain, address)
         return self._context
-
-    @staticmethod
-    def _check(result, message):
-        if result >= 0:
-            return
-        words = message.decode(errors="replace") or native.gmm_result_text(result)
-        raise make_exception(result, native.gmm_result_name(result), words, native.gmm_last_native_code(), False)
 
     # Regions of this thread.
 
@@ -185,45 +168,25 @@ class Library:
         finally:
             found = self.get_region()
             self.set_region(before)
-            if self.transitions is not self:
-                self.turns.offer_new()
+            self.turns.offer_new()
             if found != inside:
                 raise AssertionError(f"the region was changed inside its with block: it is {found}, it was {inside}")
 
     # Pauses and resumes.
 
-    @property
-    def transitions(self):
-        """The object whose sleep(), wake_up(), pause_name() and resume_name() serve: this one, or the lease's."""
-        return self.turns if self.turns is not None and self.turns.is_on else self
-
     def pause_name(self, name):
         """torch_memory_saver's pause(): all memory of a name; None: all memory."""
-        self._check(self.cdll.tms_pause(name and name.encode()), self.cdll.tms_last_error() or b"")
+        check(self.cdll.tms_pause(name and name.encode()), self.cdll.tms_last_error() or b"")
 
     def resume_name(self, name):
         """torch_memory_saver's resume(): all memory of a name; None: all memory."""
-        self._check(self.cdll.tms_resume(name and name.encode()), self.cdll.tms_last_error() or b"")
-
-    def sleep(self, kept, dropped):
-        """vLLM's sleep: the contents of some tags are kept, those of others are dropped. Returns the bytes of both."""
-        awake = [number for number in kept if self.context.tag_info(number).active_bytes]
-        offloaded = self.pause(awake, Contents.HOST)  # first, because dropping the others cannot be undone
-        try:
-            return offloaded, self.pause(dropped, Contents.DROP)
-        except BaseException:
-            self.resume(awake)
-            raise
-
-    def wake_up(self, tags):
-        """vLLM's wake_up."""
-        self.resume(tags)
+        check(self.cdll.tms_resume(name and name.encode()), self.cdll.tms_last_error() or b"")
 
     def tag(self, name):
         """The tag of a region of this name that keeps no contents."""
         number = _u32()
         result = self.cdll.gmm_preload_tag(name.encode("utf-8"), Contents.DROP, ctypes.byref(number))
-        self._check(result, self.cdll.gmm_preload_last_error() or b"")
+        check(result, self.cdll.gmm_preload_last_error() or b"")
         return number.value
 
     def pause(self, tags, contents=None):

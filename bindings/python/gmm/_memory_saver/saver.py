@@ -74,10 +74,10 @@ class MemorySaver:
             cdll.tms_set_interesting_region(True)
 
     def pause(self, tag=None):
-        self._library.transitions.pause_name(tag or None)
+        self._library.turns.pause_name(tag or None)
 
     def resume(self, tag=None):
-        self._library.transitions.resume_name(tag or None)
+        self._library.turns.resume_name(tag or None)
 
     def _backup_pointer(self, address, nbytes):
         """The address of kept contents; None where nothing is retained of active memory, and where a file keeps them,

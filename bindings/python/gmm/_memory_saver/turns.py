@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the pauses and resumes of gmm.memory_saver and gmm.vllm go by a lease: see gmm.lease.use()."""
+"""The pauses and resumes of gmm.memory_saver and gmm.vllm, which go by a lease after gmm.lease.use()."""
 import threading
 
 from gmm import _native as native
@@ -22,13 +22,12 @@ class Turns:
     the tags that it put to sleep sleep.
     """
 
-    def __init__(self, library, names, at_once, timeout):
+    def __init__(self, library, names=(), at_once=False, timeout=None):
         for name in names:
             if not isinstance(name, str) or not 0 < len(name.encode()) <= _LONGEST_NAME:
                 raise ValueError(f"{name!r}: with the tags of gmm.memory_saver and gmm.vllm an offer is a list of "
                                  f"names of at most {_LONGEST_NAME} bytes")
-        self._library, self._context, self._names = library, library.context, tuple(names)
-        self._at_once, self._timeout = at_once, timeout
+        self._library, self._names, self._at_once, self._timeout = library, tuple(names), at_once, timeout
         self._asleep = set()
         self._lock = threading.RLock()
         self.lease = None
@@ -45,6 +44,10 @@ class Turns:
 
     # Tags.
 
+    @property
+    def _context(self):
+        return self._library.context
+
     def _find(self, name):
         found = []
         for prefix in _PREFIXES:
@@ -56,7 +59,7 @@ class Turns:
         return found
 
     def _managed(self):
-        return [number for name in self._names for number in self._find(name)]
+        return [number for name in self._names for number in self._find(name)] if self._is_on else []
 
     def _set_contents(self, contents, before):
         """Sets the contents that later pauses keep. `before` receives the present settings, which undo it."""
@@ -78,13 +81,13 @@ class Turns:
                 self.lease.offer(number)
 
     @property
-    def is_on(self):
-        """False when the program has closed the lease: then all goes as without."""
+    def _is_on(self):
+        """False when the program has no lease, or has closed it: then all goes as without."""
         return self.lease is not None and not self.lease.closed
 
     def offer_new(self):
         """Offers tags that have come, so that others wait for them, and are not denied at once."""
-        if not self._lock.acquire(blocking=False):
+        if not self._is_on or not self._lock.acquire(blocking=False):
             return  # a transition is under way, which does it
         try:
             awake = self._awake()
@@ -128,52 +131,47 @@ class Turns:
         numbers = [number for number in numbers if number in self._asleep]
         if not numbers:
             return
-        awake = self._awake()
-        aside = [number for number in self._asleep if number not in numbers]
-        self._library.pause(aside)  # they may not have gone yet
-        if not self.lease.info().state:
-            try:
-                self._offer(awake + numbers)
-                self.lease.request(timeout=self._timeout)
-                self._asleep.difference_update(numbers)
-            except BaseException:
-                self._asleep.update(numbers)
-                self.lease.release()
-                raise
-        else:
-            self._wake_more(awake, numbers)
-
-    def _wake_more(self, awake, numbers):
-        """Releases the lease before it requests more: a process that waits must not keep memory that others want."""
-        undo = {}
+        awake, in_use, undo = self._awake(), bool(self.lease.info().state), {}
+        self._library.pause([number for number in self._asleep if number not in numbers])  # they may not have gone yet
         try:
-            try:
+            if in_use:
                 self._set_contents({number: Contents.HOST for number in awake
                                     if self._context.tag_info(number).contents == Contents.DROP}, undo)
-                self._offer(awake + numbers)
+            self._offer(awake + numbers)
+            if in_use:  # a process that waits must not keep memory that others want
                 self.lease.release()
-                self.lease.request(timeout=self._timeout)
-                self._asleep.difference_update(numbers)
-            except BaseException:
-                self._asleep.update(numbers)
-                try:
-                    self._offer(awake)
-                    if not self.lease.info().state:
-                        self.lease.request(timeout=self._timeout)
-                    self._library.pause(numbers)  # an interrupt came when they were awake
-                except BaseException:
-                    # Others have it now, or Ctrl-C came again: what was awake sleeps too, with its contents.
-                    if not self.lease.info().state:
-                        self._asleep |= set(awake)
-                        undo = {}
-                        self._offer(())
-                    raise
-                raise
+            self.lease.request(timeout=self._timeout)
+            self._asleep.difference_update(numbers)
+        except BaseException:
+            self._asleep.update(numbers)
+            self._undo_wake(in_use, awake if in_use else [], numbers, undo)
+            raise
         finally:
             self._set_contents(undo, {})
 
+    def _undo_wake(self, in_use, awake, numbers, undo):
+        """After a failure: the tags that were awake are in use again, or all sleep."""
+        try:
+            self._offer(awake)
+            if not in_use:
+                self.lease.release()
+                return
+            if not self.lease.info().state:
+                self.lease.request(timeout=self._timeout)
+            self._library.pause(numbers)  # an interrupt came when they were awake
+        except BaseException:
+            # Others have it now, or Ctrl-C came again: what was awake sleeps too, with its contents.
+            if not self.lease.info().state:
+                self._asleep |= set(awake)
+                undo.clear()
+                self._offer(())
+            raise
+
     def _sleep(self, contents):
-        """Puts tags to sleep, as _to_sleep() takes them: all, or none. Tags without an offer are paused at once."""
+        """Puts tags to sleep, as _to_sleep() takes them: all, or none. Tags without an offer are paused at once.
+
+        Returns the bytes of those whose contents are kept, and of those whose contents are dropped.
+        """
         with self._lock:
             managed = self._managed()
             offered = {number: wanted for number, wanted in contents.items() if number in managed}
@@ -183,10 +181,10 @@ class Turns:
             dropped = [number for number in others if contents[number] == Contents.DROP]
             kept = [number for number in others if number not in dropped]
             try:
-                self._library.pause(kept, contents[kept[0]] if kept else None)
+                offloaded = self._library.pause(kept, contents[kept[0]] if kept else None)
                 self._to_sleep(offered)
                 try:
-                    self._library.pause(dropped, Contents.DROP)  # last, as it cannot be undone
+                    return offloaded, self._library.pause(dropped, Contents.DROP)  # last, as it cannot be undone
                 except BaseException:
                     self._wake(woken)
                     raise
@@ -197,25 +195,29 @@ class Turns:
     def _of_name(self, name):
         return self._find(name) if name else [tag.number for tag in self._context.tags()]
 
-    # The interfaces: see Library.transitions. A name that is not offered goes as without a lease.
+    # The interfaces. A name that is not offered goes as without a lease.
 
     def pause_name(self, name):
         """torch_memory_saver's pause()."""
-        if name and name not in self._names:
+        if not self._is_on or (name and name not in self._names):
             self._library.pause_name(name)
         else:
             self._sleep(dict.fromkeys(self._of_name(name)))
 
     def resume_name(self, name):
         """torch_memory_saver's resume()."""
-        if name and name not in self._names:
+        if not self._is_on or (name and name not in self._names):
             self._library.resume_name(name)
         else:
             self.wake_up(self._of_name(name))
 
     def sleep(self, kept, dropped):
-        """vLLM's sleep: the contents of some tags are kept, those of others are dropped."""
-        self._sleep({**dict.fromkeys(kept, Contents.HOST), **dict.fromkeys(dropped, Contents.DROP)})
+        """vLLM's sleep: the contents of some tags are kept, those of others are dropped. Returns the bytes of both.
+
+        None: by a lease the memory goes when others want it.
+        """
+        freed = self._sleep({**dict.fromkeys(kept, Contents.HOST), **dict.fromkeys(dropped, Contents.DROP)})
+        return None if self._is_on else freed
 
     def wake_up(self, numbers):
         """vLLM's wake_up: all of the tags, or none."""

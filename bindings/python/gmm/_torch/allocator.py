@@ -18,7 +18,6 @@ from gmm._default import context as default_context
 from gmm._torch import library, pools
 
 _is_used = False
-after_use = []  # functions of modules above this one, for the moment when gmm has become PyTorch's allocator
 lock = threading.RLock()  # around work that is done once and may take seconds
 
 
@@ -64,8 +63,6 @@ def use(kind: Kind | None = None) -> None:
                 raise RuntimeError(f"gmm.torch.use(): {error}; move gmm.torch.use() above the line that makes the "
                                    "first CUDA tensor, or use gmm.torch.pool()") from error
             _is_used = True
-            for function in after_use:
-                function()
         if kind is not None:
             lib.set_kind(int(kind))
 

@@ -7,10 +7,11 @@ import threading
 
 from gmm import _default
 from gmm import _native as native
-from gmm._core.errors import make_exception
+from gmm._core.errors import check
 from gmm._torch import compiler
 
 HOST = -1  # GMM_DEVICE_HOST
+HOST_TAG = "torch-cpu"  # memory.hpp: of CPU tensors in managed memory
 
 _i32, _u32, _u64, _pointer = ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
 # Storages and tensors are pointers to C++ objects, which Python knows as _cdata.
@@ -44,6 +45,8 @@ _QUICK = ("error", "take_cpu_tensors", "shared", "share", "join", "users", "shar
 class Library:
     """The functions gmm_torch_NAME() as attributes, over gmm's default context."""
 
+    check = staticmethod(check)  # of a gmm_result
+
     def __init__(self):
         path = str(compiler.build(compiler.installed()))
         try:
@@ -60,16 +63,8 @@ class Library:
         if result == native.GMM_ERROR_BUSY:
             raise RuntimeError("gmm.torch: PyTorch uses memory of an earlier default context, which was closed; "
                                "leave gmm.context() open while PyTorch uses it")
-        self.check(result)
+        check(result)
         atexit.register(self.end)
-
-    def check(self, result):
-        """Raises the gmm.Error of a gmm_result below 0. Returns any other."""
-        if result < 0:
-            name = native.gmm_result_name(result)
-            message = native.gmm_last_error_message() or native.gmm_result_text(result)
-            raise make_exception(result, name, message, native.gmm_last_native_code(), False)
-        return result
 
     def must(self, result, what="", error=RuntimeError):
         """Raises an error with the words of C++ unless the result is 0."""

@@ -2,11 +2,10 @@
 """Managed tensors: one memory under tensors of several devices."""
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
+import warnings
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -55,20 +54,6 @@ def get_uvm_move_on_copy() -> bool:
 def moves() -> bool:
     """Whether .to(), .cuda() and .cpu() move managed tensors now."""
     return _enabled and _move_on_copy
-
-
-@contextlib.contextmanager
-def use_uvm(device: Any = None) -> Iterator[Any]:
-    """A context manager: CUDA tensors that this thread makes in its with block are managed; those of others are not.
-
-    It gives the pool. device: None: the current one. install() and use() put it in the place of torch.cuda._use_uvm(),
-    which PyTorch has from 2.15 on.
-    """
-    device = resolve("cuda" if device is None else device)
-    with torch.cuda.device(device):
-        pool = allocator.pool(kind=Kind.MANAGED)
-    with pool.use(device):
-        yield pool
 
 
 # Tensors.
@@ -132,6 +117,17 @@ def is_managed(tensor: torch.Tensor) -> bool:
     return default_context().query(storage.data_ptr()).kind == Kind.MANAGED
 
 
+def _warn_before_fork():
+    """The driver does not map managed memory in a forked child: a read there ends the child with a signal."""
+    lib = library.loaded()
+    if lib is None or lib.context.closed or lib.context.info.backend_name != "cuda":
+        return  # the host backend's managed memory is ordinary memory, of which a child has a copy
+    if any(tag.name == library.HOST_TAG and lib.context.stats(tag=tag).live_bytes for tag in lib.context.tags()):
+        warnings.warn("gmm.torch: a forked process cannot read the managed tensors of its parent; start it by 'spawn' "
+                      "(DataLoader: multiprocessing_context='spawn'), or give it unmanage_memory() of them",
+                      RuntimeWarning, stacklevel=3)
+
+
 def _forget_after_fork():
     """A child makes ordinary tensors, and another thread of the parent may have held a lock."""
     global _lock, _enabled  # pylint: disable=global-statement
@@ -140,7 +136,7 @@ def _forget_after_fork():
     _enabled = False
 
 
-os.register_at_fork(after_in_child=_forget_after_fork)
+os.register_at_fork(before=_warn_before_fork, after_in_child=_forget_after_fork)
 
 
 # One memory, several devices.
@@ -294,11 +290,15 @@ def uvm_to(tensor: torch.Tensor, device: Any, non_blocking: bool = False) -> tor
     return move(tensor, device, non_blocking)
 
 
-def movable(tensor, device):
-    """Whether a tensor can move to a device: it is managed, and the device is another one."""
-    if device.type not in ("cpu", "cuda") or tensor.device.type not in ("cpu", "cuda") or tensor.device == device:
-        return False
-    return not tensor.is_neg() and tensor.numel() != 0 and is_managed(tensor)
+def moved(tensor, device, non_blocking):
+    """The tensor over the same memory on another device; None where it is there already, or cannot move."""
+    device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    if device.type not in ("cpu", "cuda") or storage_of(tensor) is None:
+        return None
+    device = resolve(device)
+    if tensor.device == device or tensor.is_neg() or tensor.numel() == 0 or not is_managed(tensor):
+        return None
+    return move(tensor, device, non_blocking)
 
 
 # Copies into and out of managed memory.

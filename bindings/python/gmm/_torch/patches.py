@@ -8,7 +8,7 @@ import os
 import torch
 import torch.utils._device  # pylint: disable=unused-import
 
-from gmm._torch import allocator, library, managed, workers
+from gmm._torch import allocator, library, managed
 
 _table = []  # (owner, name, function, always) of each replacement
 _is_patched = False
@@ -43,17 +43,6 @@ def _replace(owner, name, function, always):
 # Moves and copies.
 
 
-def _moved(tensor, device, non_blocking):
-    """The tensor over the same memory on a device; None when PyTorch shall copy."""
-    if device is None or not managed.moves() or managed.storage_of(tensor) is None:
-        return None
-    device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    if device.type not in ("cpu", "cuda"):
-        return None
-    device = managed.resolve(device)
-    return managed.move(tensor, device, non_blocking) if managed.movable(tensor, device) else None
-
-
 def _host_sides_used(gpu, *tensors):
     """Notes that an asynchronous copy uses managed memory of CPU tensors, so that its release is deferred."""
     for tensor in tensors:
@@ -63,7 +52,7 @@ def _host_sides_used(gpu, *tensors):
 
 def _move_or_copy(tensor, device, non_blocking, copy):
     """A move where it can be one, else copy() with the RFC's hints for its direction. device: None: no move."""
-    made = _moved(tensor, device, non_blocking)
+    made = managed.moved(tensor, device, non_blocking) if device is not None and managed.moves() else None
     if made is not None:
         return made
     made = copy()
@@ -106,8 +95,8 @@ def _to_managed(to, tensor, args, kwargs):
     if moves and device.type in ("cpu", "cuda") and managed.storage_of(tensor) is not None and tensor.numel() \
             and not tensor.is_neg():
         tensor = managed.manage_memory(tensor)
-        device = managed.resolve(device)
-        return managed.move(tensor, device, non_blocking) if managed.movable(tensor, device) else tensor
+        made = managed.moved(tensor, device, non_blocking)
+        return tensor if made is None else made
     return managed.manage_memory(_to(to, tensor, *args, **kwargs))
 
 
@@ -177,32 +166,22 @@ def _pin_memory(original, tensor, *args, **kwargs):
     return original(tensor, *args, **kwargs)
 
 
-def _is_for_cpu(kwargs, source):
-    """Whether a factory makes a plain tensor on the CPU. source: the tensor that it follows, or None."""
-    device, layout = kwargs.get("device"), kwargs.get("layout")
-    if device is None:
-        device = source.device if isinstance(source, torch.Tensor) else torch.get_default_device()
-    layout = layout or (source.layout if isinstance(source, torch.Tensor) else torch.strided)
-    return torch.device(device).type == "cpu" and layout is torch.strided
-
-
-def _without_pinning(original, args, kwargs, source):
-    if kwargs.get("pin_memory") and torch._C._len_torch_dispatch_stack() == 0 and _is_for_cpu(kwargs, source):
-        kwargs = {**kwargs, "pin_memory": False}
-    return original(*args, **kwargs)
-
-
 @_in_place_of(torch, "arange", "empty", "empty_permuted", "empty_strided", "eye", "full", "linspace", "logspace",
               "ones", "rand", "randint", "randn", "randperm", "scalar_tensor", "tensor", "tril_indices",
-              "triu_indices", "zeros")
-def _factory(original, *args, **kwargs):
-    return _without_pinning(original, args, kwargs, None)
-
-
-@_in_place_of(torch, "empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
+              "triu_indices", "zeros", "empty_like", "full_like", "ones_like", "rand_like", "randint_like",
+              "randn_like", "zeros_like")
 @_in_place_of(torch.Tensor, "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros")
-def _following_factory(original, *args, **kwargs):
-    return _without_pinning(original, args, kwargs, args[0] if args else None)
+def _factory(original, *args, **kwargs):
+    if kwargs.get("pin_memory") and torch._C._len_torch_dispatch_stack() == 0:
+        source = args[0] if args and isinstance(args[0], torch.Tensor) else None  # the tensor that it follows
+        device, layout = kwargs.get("device"), kwargs.get("layout")
+        if device is None:
+            device = torch.get_default_device() if source is None else source.device
+        if layout is None:
+            layout = torch.strided if source is None else source.layout
+        if torch.device(device).type == "cpu" and layout is torch.strided:
+            kwargs = {**kwargs, "pin_memory": False}
+    return original(*args, **kwargs)
 
 
 @_in_place_of(torch.UntypedStorage, "__new__")
@@ -229,7 +208,6 @@ def patch():
             _replace(owner, name, function, always)
             if owner is torch:
                 torch.jit._builtins._register_builtin(getattr(torch, name), "aten::" + name)
-        workers.patch()
 
 
 def set_enabled_uvm(enabled: bool = True) -> None:
@@ -261,16 +239,6 @@ def set_enabled_uvm(enabled: bool = True) -> None:
         managed.set_enabled(bool(enabled))
 
 
-def serve_use_uvm() -> None:
-    """Replaces torch.cuda._use_uvm() of PyTorch 2.15, where there is one, by gmm's."""
-    for module in (torch.cuda, torch.cuda.memory):
-        if hasattr(module, "_use_uvm"):
-            module._use_uvm = managed.use_uvm
-
-
-allocator.after_use.append(serve_use_uvm)
-
-
 def install(move_on_copy: bool = True) -> None:
     """Puts RFC-0023's names into PyTorch, and lets .to(), .cuda() and .cpu() move managed tensors while UVM is enabled.
 
@@ -284,5 +252,4 @@ def install(move_on_copy: bool = True) -> None:
         setattr(torch.cuda, function.__name__, function)
     for method in (managed.is_managed, managed.manage_memory, managed.unmanage_memory, managed.uvm_to):
         setattr(torch.Tensor, method.__name__, method)
-    serve_use_uvm()
     managed.set_uvm_move_on_copy(move_on_copy)

@@ -9,6 +9,7 @@ Destroying a pool while a thread allocates from one, or captures a graph, ends t
 there is none on its device (synchronize_and_free_events() in c10/cuda/CUDACachingAllocator.cpp). So retired pools wait
 here until there is none.
 """
+import collections
 import contextlib
 import os
 import threading
@@ -54,25 +55,14 @@ def capturing(torch):
             _destroy_retired(torch)
 
 
-class _Use:
-    """Between begin() and end() the thread allocates from one pool on each of some devices."""
-
-    def __init__(self, torch, pools):
-        self._torch = torch
-        self._pools = pools
-        self._begun = None
-
-    def begin(self):
-        with contextlib.ExitStack() as stack:
-            if self._pools:
-                stack.enter_context(capturing(self._torch))
-            for device, pool in self._pools:
-                stack.enter_context(self._torch.cuda.use_mem_pool(pool, device=device))
-            self._begun = stack.pop_all()
-
-    def end(self):
-        begun, self._begun = self._begun, None
-        begun.close()
+def _begin(torch, pools):
+    """Lets the thread allocate from pools, one on each of some devices. Returns the stack whose close() ends that."""
+    with contextlib.ExitStack() as stack:
+        if pools:
+            stack.enter_context(capturing(torch))
+        for device, pool in pools:
+            stack.enter_context(torch.cuda.use_mem_pool(pool, device=device))
+        return stack.pop_all()
 
 
 @contextlib.contextmanager
@@ -84,21 +74,21 @@ def use(torch, pools, ended=None):
     uses = _threads.uses
     outer = uses[-1] if uses else None
     if outer is not None:
-        outer.end()
-    mine = _Use(torch, pools)
+        outer["begun"].close()
+    mine = {"pools": pools}
     try:
-        mine.begin()
+        mine["begun"] = _begin(torch, pools)
         try:
             uses.append(mine)
             yield
         finally:
             uses.remove(mine)
-            mine.end()
+            mine["begun"].close()
     finally:
         if ended is not None:
             ended()
         if outer is not None:
-            outer.begin()
+            outer["begun"] = _begin(torch, outer["pools"])
 
 
 def devices(torch):
@@ -107,12 +97,6 @@ def devices(torch):
     in_use = getattr(torch._C, "_cuda_hasPrimaryContext", None)
     count = torch.cuda.device_count() if in_use else 0
     return [current] + [device for device in range(count) if device != current and in_use(device)]
-
-
-def make(torch, device, allocator):
-    """A new pool of a device. allocator: a pluggable allocator; None: PyTorch's own."""
-    with torch.cuda.device(device):
-        return torch.cuda.MemPool() if allocator is None else torch.cuda.MemPool(allocator.allocator())
 
 
 class Pools:
@@ -125,7 +109,7 @@ class Pools:
         self._torch = torch
         self._allocator = allocator
         self._lock = threading.Lock()
-        self._idle = {}
+        self._idle = collections.defaultdict(list)  # by key and device
 
     @contextlib.contextmanager
     def use(self, key=None, keep=True):
@@ -151,20 +135,22 @@ class Pools:
 
     def _take(self, key, device):
         with self._lock:
-            if self._idle.get((key, device)):
+            if self._idle[key, device]:
                 return self._idle[key, device].pop()
-        return make(self._torch, device, self._allocator)
+        pool = self._torch.cuda.MemPool
+        with self._torch.cuda.device(device):
+            return pool() if self._allocator is None else pool(self._allocator.allocator())
 
     def _put(self, key, taken):
         with self._lock:
             while taken:
                 device, pool = taken.pop()
-                self._idle.setdefault((key, device), []).append(pool)
+                self._idle[key, device].append(pool)
 
     def clear(self):
         """Destroys the idle pools as soon as that is safe."""
         with self._lock:
-            idle, self._idle = self._idle, {}
+            idle, self._idle = self._idle, collections.defaultdict(list)
         with _lock:
             _retired.extend(pool for pools in idle.values() for pool in pools)
             idle.clear()

@@ -27,27 +27,15 @@ final class SegmentsTest {
 
     public static void main(String[] arguments) {
         Tap tap = new Tap();
-        if (arguments.length > 0) {
-            tap.test("the class for older versions explains itself", SegmentsTest::older);
-        } else {
-            tap.test("reads and writes", SegmentsTest::readsAndWrites);
-            tap.test("close() ends segments", SegmentsTest::ends);
-            tap.test("a native function's segment holds close() back", SegmentsTest::held);
-            tap.test("a forgotten buffer lives as long as its segment", SegmentsTest::forgotten);
-        }
+        tap.test("reads and writes", SegmentsTest::readsAndWrites);
+        tap.test("close() ends segments", SegmentsTest::ends);
+        tap.test("a native function's segment holds close() back", SegmentsTest::held);
+        tap.test("a forgotten buffer lives as long as its segment", SegmentsTest::forgotten);
         tap.finish();
     }
 
     private static Context open() {
         return Context.open(new ContextOptions().backend(Backend.HOST).hostDevices(1).hostMemory(2 * HUGE));
-    }
-
-    private static void older() throws Exception {
-        try (Context context = open(); GmmBuffer buffer = context.alloc(SIZE, Kind.HOST)) {
-            String said =
-                fails(UnsupportedOperationException.class, () -> buffer.as(MemorySegment.class)).getMessage();
-            check(said.contains("enableMultiRelease") && said.contains("bytes()"), said);
-        }
     }
 
     private static void readsAndWrites() throws Exception {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NOT PyTorch: a fake of the parts that gmm.memory_saver and gmm.vllm use, for tests without PyTorch and a GPU.
 
-Device memory is the fake CUDA driver's. The caching allocator does what matters to the drop-ins as PyTorch's does:
+Device memory is the fake CUDA runtime's. The caching allocator does what matters to the drop-ins as PyTorch's does:
 pools that keep what was freed, the first pool that was begun for a thread wins, none is begun twice, and pluggable
 allocators are called for their pools only.
 """
@@ -18,7 +18,6 @@ from types import SimpleNamespace
 import numpy
 
 SEGMENT = 2 << 20
-driver = ctypes.CDLL("libcuda.so.1")
 ctypes.CDLL("libcudart.so.13", ctypes.RTLD_GLOBAL)
 runtime = ctypes.CDLL(None)  # as a program that is linked with the runtime: what LD_PRELOAD names comes first
 
@@ -28,7 +27,7 @@ class ThreadState(threading.local):
 
 
 state = ThreadState()
-contexts = {}
+opened = set()  # the devices that were used
 lock = threading.RLock()
 settings = []
 
@@ -37,8 +36,8 @@ class OutOfMemoryError(RuntimeError):
     pass
 
 
-def call(library, name, *arguments):
-    result = getattr(library, name)(*arguments)
+def call(name, *arguments):
+    result = getattr(runtime, name)(*arguments)
     if result != 0:
         raise RuntimeError(f"{name}: CUDA error {result}")
 
@@ -49,13 +48,8 @@ def call(library, name, *arguments):
 def set_device(index):
     """Makes the context of a device current, as every use of it does."""
     state.device = index
-    with lock:
-        if index not in contexts:
-            call(driver, "cuInit", 0)
-            contexts[index] = ctypes.c_void_p()
-            call(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(contexts[index]), index)
-    call(runtime, "cudaSetDevice", index)
-    call(driver, "cuCtxSetCurrent", contexts[index])
+    opened.add(index)
+    call("cudaSetDevice", index)
 
 
 def current_device():
@@ -73,17 +67,10 @@ def use_device(index):
         set_device(before)
 
 
-def device_count():
-    count = ctypes.c_int()
-    call(driver, "cuInit", 0)
-    call(driver, "cuDeviceGetCount", ctypes.byref(count))
-    return count.value
-
-
 def mem_get_info(index=None):
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     with use_device(state.device if index is None else index):
-        call(driver, "cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        call("cudaMemGetInfo", ctypes.byref(free), ctypes.byref(total))
     return free.value, total.value
 
 
@@ -96,7 +83,7 @@ def cuda_malloc(size, _device, _stream):
 
 
 def cuda_free(address, _size, _device, _stream):
-    call(runtime, "cudaFree", ctypes.c_void_p(address))
+    call("cudaFree", ctypes.c_void_p(address))
 
 
 class CUDAPluggableAllocator:
@@ -116,7 +103,8 @@ class Segments:
     """Of a pool: they are kept when their tensor is gone."""
 
     def __init__(self, allocator=None):
-        self.allocator, self.idle, self.live = allocator, [], 0
+        self.malloc, self.free = allocator or (cuda_malloc, cuda_free)
+        self.is_pluggable, self.idle, self.live = allocator is not None, [], 0
 
     def take(self, size, device):
         block = next((block for block in self.idle if block.size >= size and block.device == device), None)
@@ -125,7 +113,7 @@ class Segments:
         else:
             segment = -(-size // SEGMENT) * SEGMENT
             with use_device(device):
-                address = (self.allocator or (cuda_malloc, cuda_free))[0](segment, device, None)
+                address = self.malloc(segment, device, None)
             if not address:
                 raise OutOfMemoryError("CUDA out of memory")
             block = Block(address, segment, device, self)
@@ -136,7 +124,7 @@ class Segments:
         idle, self.idle = self.idle, []
         for block in idle:
             with use_device(block.device):
-                (self.allocator or (cuda_malloc, cuda_free))[1](block.address, block.size, block.device, None)
+                self.free(block.address, block.size, block.device, None)
 
 
 default = Segments()
@@ -167,7 +155,7 @@ def use_mem_pool(pool, device=None):
     with lock:
         if any(other[:2] == entry[:2] for other in begun):
             raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
-        if pool.segments.allocator and pool.device != device:
+        if pool.segments.is_pluggable and pool.device != device:
             raise RuntimeError("the pool's allocator is unknown on this device")
         begun.append(entry)
     try:
@@ -189,10 +177,9 @@ class CUDAGraph:
 
 
 @contextlib.contextmanager
-def graph(cuda_graph, pool=None, stream=None, capture_error_mode="global"):
+def graph(cuda_graph, **arguments):
     """Routes allocations to a pool of the graph's own, as a capture does. It records nothing."""
-    cuda_graph.arguments = {"pool": pool, "stream": stream, "capture_error_mode": capture_error_mode}
-    cuda_graph.memory = MemPool()
+    cuda_graph.arguments, cuda_graph.memory = arguments, MemPool()
     with use_mem_pool(cuda_graph.memory):
         yield
 
@@ -253,19 +240,24 @@ class Tensor:
         self.has_own_order = False
         return self
 
-    def content(self):
-        buffer = ctypes.create_string_buffer(self.nbytes)
+    def copy(self, to, source):
         with use_device(self.device.index):
-            call(driver, "cuMemcpyDtoH_v2", buffer, ctypes.c_uint64(self.data_ptr()), ctypes.c_size_t(self.nbytes))
-        return buffer.raw
+            call("cudaMemcpy", ctypes.c_void_p(to), ctypes.c_void_p(source), ctypes.c_size_t(self.nbytes), 4)
+
+    def cpu(self):
+        out = numpy.empty(self.shape, self.dtype)
+        self.copy(out.ctypes.data, self.data_ptr())
+        return out
+
+    def content(self):
+        return self.cpu().tobytes()
 
     def tolist(self):
-        return numpy.frombuffer(self.content(), self.dtype).reshape(self.shape).tolist()
+        return self.cpu().tolist()
 
     def fill_(self, value):
-        content = numpy.full(self.shape, value, self.dtype).tobytes()
-        with use_device(self.device.index):
-            call(driver, "cuMemcpyHtoD_v2", ctypes.c_uint64(self.data_ptr()), content, ctypes.c_size_t(self.nbytes))
+        content = numpy.full(self.shape, value, self.dtype)
+        self.copy(self.data_ptr(), content.ctypes.data)
         return self
 
 
@@ -307,9 +299,9 @@ def backward(function):
 
 autograd = SimpleNamespace(set_multithreading_enabled=set_multithreading_enabled, backward=backward)
 version = SimpleNamespace(cuda="13.0", hip=None)
-_C = SimpleNamespace(_cuda_hasPrimaryContext=contexts.__contains__, _accelerator_setAllocatorSettings=settings.append)
+_C = SimpleNamespace(_cuda_hasPrimaryContext=opened.__contains__, _accelerator_setAllocatorSettings=settings.append)
 cuda = SimpleNamespace(
     memory=SimpleNamespace(CUDAPluggableAllocator=CUDAPluggableAllocator), set_device=set_device, device=use_device,
-    current_device=current_device, device_count=device_count, mem_get_info=mem_get_info, MemPool=MemPool,
-    use_mem_pool=use_mem_pool, empty_cache=empty_cache, CUDAGraph=CUDAGraph, graph=graph,
-    is_available=lambda: driver.cuInit(0) == 0, is_current_stream_capturing=lambda: False)
+    current_device=current_device, device_count=lambda: int(os.environ.get("FAKE_CUDA_DEVICES", "1")),
+    mem_get_info=mem_get_info, MemPool=MemPool, use_mem_pool=use_mem_pool, empty_cache=empty_cache,
+    CUDAGraph=CUDAGraph, graph=graph, is_current_stream_capturing=lambda: False)

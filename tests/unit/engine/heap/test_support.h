@@ -97,8 +97,8 @@ inline void put(Heap &heap, const CacheEntry &entry, StreamKey key = kKey) {
 }
 
 // Spans tile every region, free runs lie on memory, and the quota holds what extents have.
-// `of_captures`: what capture heaps of this one hold.
-inline void check_heap(Core &core, Heap &heap, uint64_t of_captures = 0) {
+inline void check_heap(Engine &engine, Heap &heap) {
+  const Core &core = engine.core;
   LockGuard guard(heap.mutex);
   constexpr uint64_t kSearched = uint64_t{256} << 20;  // not every granule of a region's unused addresses
   uint64_t held = 0;
@@ -149,9 +149,8 @@ inline void check_heap(Core &core, Heap &heap, uint64_t of_captures = 0) {
       ASSERT_EQ(extent->region.load(), region);
     }
   });
-  ASSERT_EQ(heap.own_quota().held(), held + of_captures);
+  ASSERT_EQ(heap.own_quota().held(), held);
 }
-inline void check_heap(Engine &engine, Heap &heap) { check_heap(engine.core, heap); }
 
 }  // namespace gmm::test
 #endif

@@ -113,23 +113,6 @@ TEST_F(TransferCacheTest, IdleBatchesGoAfterTheAge) {
   expect_nothing_lost();
 }
 
-TEST_F(TransferCacheTest, LargeBlocksKnowTheOrderInWhichTheyGoOut) {
-  constexpr uint64_t kSize = 1 << 20;
-  uint64_t next = 1;
-  for (int round = 0; round < 100; ++round) {
-    ASSERT_TRUE(put(round == 0 ? large(kSize, 24) : std::vector<CacheEntry>(taken, taken + 24), kSize));
-    ASSERT_EQ(take(kSize), 24u);
-    for (uint32_t i = 24; i-- > 0; ++next) EXPECT_EQ(taken[i].slot[1].load(), next);
-  }
-  // A number that is stale, of another heap or at the end is harmless.
-  for (const uint64_t number : {uint64_t{0}, uint64_t{1}, next - 1, next, UINT64_MAX}) {
-    taken[0].slot[1].store(number);
-    heap->caches().transfers.fetch_after(taken[0].slot, 64);
-  }
-  give_back(std::vector<CacheEntry>(taken, taken + 24));
-  expect_nothing_lost();
-}
-
 // They would be more than the stack of the class of their size holds.
 TEST_F(TransferCacheTest, SmallBlocksOfLargeAlignmentDoNotGoOver) {
   std::vector<void *> blocks(100);
@@ -142,63 +125,6 @@ TEST_F(TransferCacheTest, SmallBlocksOfLargeAlignmentDoNotGoOver) {
   EXPECT_EQ(heap->totals().live_blocks, 0u);
   expect_nothing_lost();
 }
-
-// One thread allocates, another frees.
-class Handover : public TransferCacheTest, public testing::WithParamInterface<uint64_t> {
- protected:
-  void *alloc(gmm_stream stream = GMM_STREAM_DEFAULT) {
-    void *block = nullptr;
-    EXPECT_TRUE(cached_alloc(*heap, GetParam(), 0, stream, &block).ok()) << last_message();
-    return block;
-  }
-  // By a thread that lives until `then` returned.
-  template <typename Fn>
-  void free_elsewhere(const std::vector<void *> &blocks, gmm_stream stream, Fn then) {
-    std::atomic<int> step{0};
-    std::thread thread([&] {
-      for (void *block : blocks) EXPECT_TRUE(cached_free(engine.core, block, stream).ok()) << last_message();
-      step = 1;
-      while (step != 2) usleep(100);
-    });
-    while (step != 1) usleep(100);
-    then();
-    step = 2;
-    thread.join();
-  }
-  std::vector<void *> many() {
-    std::vector<void *> blocks;
-    for (int i = 0; i < 200; ++i) blocks.push_back(alloc());
-    return blocks;
-  }
-};
-
-TEST_P(Handover, BlocksThatAnotherThreadFreedComeBackUnmerged) {
-  const std::vector<void *> blocks = many();
-  const std::set<void *> known(blocks.begin(), blocks.end());
-  free_elsewhere(blocks, GMM_STREAM_DEFAULT, [&] {
-    const uint64_t waiting = heap->caches().transfers.bytes();
-    EXPECT_GE(waiting, GetParam() * 16);
-    const uint64_t held = heap->own_quota().held();
-    const HeapTotals totals = heap->totals();
-    EXPECT_EQ(totals.live_blocks, 0u);
-    EXPECT_GE(totals.free_bytes, waiting);
-    std::vector<void *> again;
-    // The rest of this thread's own stack first.
-    while (heap->caches().transfers.bytes() == waiting && again.size() < 64) again.push_back(alloc());
-    ASSERT_LT(heap->caches().transfers.bytes(), waiting);
-    EXPECT_TRUE(known.contains(again.back()));
-    while (heap->caches().transfers.bytes() != 0) {
-      again.push_back(alloc());
-      EXPECT_TRUE(known.contains(again.back()));
-    }
-    EXPECT_EQ(heap->own_quota().held(), held);
-    for (void *block : again) EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
-  });
-  expect_nothing_lost();
-}
-
-INSTANTIATE_TEST_SUITE_P(Sizes, Handover, testing::Values(1024, 65536, 1 << 20),
-                         [](const auto &info) { return std::to_string(info.param); });
 
 }  // namespace
 }  // namespace gmm::test

@@ -178,7 +178,7 @@ TEST_F(IpcBrokerTest, SilentPeersAreDroppedInTime) {
   EXPECT_EQ(result_of(silent), 1);
   EXPECT_EQ(result_of(slow), 1);
   EXPECT_GE(monotonic_ms() - before, IpcBroker::kHandshakeMs);
-  EXPECT_TRUE(log_has("sent 1 of 48 bytes"));
+  EXPECT_TRUE(log_has("sent 1 bytes of a message"));
   ::close(silent);
   ::close(slow);
 }
@@ -254,26 +254,13 @@ TEST_F(IpcBrokerTest, OutOfDescriptorsItWaitsWithoutSpinning) {
     limit.fill();
     ASSERT_EQ(connect_to(handle_.exporter, fd), 0);
     send(fd, request());
-    EXPECT_TRUE(eventually([&] { return log_has("importers have to wait"); }));
+    EXPECT_TRUE(eventually([&] { return log_has("processes have to wait"); }));
     const double before = cpu_seconds();
     ::usleep(500000);
     EXPECT_LT(cpu_seconds() - before, 0.15);
   }
   EXPECT_EQ(result_of(fd), GMM_OK);
   ::close(fd);
-}
-
-TEST_F(IpcBrokerTest, AClientWithoutDescriptorsReportsTheLimit) {
-  IpcImport import;
-  wait_until_idle();
-  {
-    DescriptorLimit limit(static_cast<rlim_t>(open_descriptors()));
-    limit.fill();
-    EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptors, kPatience, &import).code(), GMM_ERROR_SYSTEM);
-    EXPECT_EQ(last_native(), EMFILE);
-    EXPECT_NE(std::strstr(last_message(), "Too many open files"), nullptr) << last_message();
-  }
-  expect_service();
 }
 
 // An importer may look for the socket just then: the name is not there, or it answers.

@@ -6,44 +6,48 @@
 namespace gmm::test {
 namespace {
 
-class IpcDirectoryTest : public FolderTest {};
-
-TEST_F(IpcDirectoryTest, OfSeveralUsersMayBeSeenButNotWritten) {
-  IpcPolicy policy;
-  std::snprintf(policy.directory, sizeof policy.directory, "%s", folder_.c_str());
-  policy.users[0] = 65534;
-  policy.user_count = 1;
-  EXPECT_TRUE(policy.allows(65534));
-  EXPECT_TRUE(policy.allows(::geteuid()));
-  EXPECT_FALSE(policy.allows(65533));
-  char path[kIpcPathSize];
-  EXPECT_TRUE(ipc_directory_candidate(0, path, policy));
-  EXPECT_STREQ(path, folder_.c_str());
-  EXPECT_FALSE(ipc_directory_candidate(1, path, policy));
-  int fd, error;
-  for (mode_t mode : {0700, 0711, 0755, 01777}) {
-    ASSERT_EQ(::chmod(folder_.c_str(), mode), 0);
-    ASSERT_TRUE(ipc_directory_open(folder_.c_str(), true, &fd, &error, policy).ok()) << last_message();
-    ::close(fd);
+class IpcDirectoryTest : public FolderTest {
+ protected:
+  void SetUp() override {
+    FolderTest::SetUp();
+    std::snprintf(shared_.directory, sizeof shared_.directory, "%s", folder_.c_str());
+    shared_.users[0] = 65534;
+    shared_.user_count = 1;
   }
-  for (mode_t mode : {0770, 0777, 0722}) {
-    ASSERT_EQ(::chmod(folder_.c_str(), mode), 0);
-    EXPECT_EQ(ipc_directory_open(folder_.c_str(), true, &fd, &error, policy).code(), GMM_ERROR_SYSTEM);
-  }
-  ASSERT_EQ(::chmod(folder_.c_str(), 0700), 0);
-}
-
-TEST_F(IpcDirectoryTest, OpenToOthersIsRefused) {
-  int fd, error;
-  for (mode_t mode : {0770, 0701, 0755, 0777}) {
-    ASSERT_EQ(::chmod(folder_.c_str(), mode), 0);
-    EXPECT_EQ(ipc_directory_open(folder_.c_str(), true, &fd, &error).code(), GMM_ERROR_SYSTEM);
+  // Whether exporters and importers take the folder, under a policy.
+  void expect_taken(bool is_good, const IpcPolicy &policy) {
+    int fd = -1, error = -1;
+    const Status opened = ipc_directory_open(folder_.c_str(), true, &fd, &error, policy);
+    EXPECT_EQ(opened.code(), is_good ? GMM_OK : GMM_ERROR_SYSTEM) << last_message();
     EXPECT_EQ(error, 0);
-    EXPECT_NE(std::strstr(last_message(), "mode 0700"), nullptr) << last_message();
+    if (is_good) ::close(fd);
+    EXPECT_TRUE(is_good || std::strstr(last_message(), "it must belong to") != nullptr) << last_message();
     IpcImport import;
-    EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptors, kPatience, &import).code(), GMM_ERROR_IPC_REFUSED);
+    EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptors, kPatience, &import, policy).code(),
+              is_good ? GMM_ERROR_IPC_PEER_GONE : GMM_ERROR_IPC_REFUSED);
+  }
+  IpcPolicy alone_, shared_;  // with another user
+};
+
+TEST_F(IpcDirectoryTest, OwnersAndModesThatAreTaken) {
+  const struct {
+    mode_t mode;
+    bool is_good_alone, is_good_shared;
+  } cases[] = {{0700, true, true},   {0711, false, true},  {0755, false, true},  {01777, false, true},
+               {0770, false, false}, {0722, false, false}, {0777, false, false}, {0701, false, true}};
+  for (const auto &one : cases) {
+    SCOPED_TRACE(one.mode);
+    ASSERT_EQ(::chmod(folder_.c_str(), one.mode), 0);
+    expect_taken(one.is_good_alone, alone_);
+    expect_taken(one.is_good_shared, shared_);
   }
   ASSERT_EQ(::chmod(folder_.c_str(), 0700), 0);
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root to give a directory to another user";
+  ASSERT_EQ(::chown(folder_.c_str(), 65534, 65534), 0);
+  expect_taken(false, alone_);
+  expect_taken(true, shared_);
+  ASSERT_EQ(::chown(folder_.c_str(), 65533, 65533), 0);
+  expect_taken(false, shared_);
 }
 
 TEST_F(IpcDirectoryTest, LinksAndFilesAreRefused) {
@@ -61,70 +65,47 @@ TEST_F(IpcDirectoryTest, LinksAndFilesAreRefused) {
   EXPECT_FALSE(ipc_directory_open("/proc/none/gmm", true, &fd, &error).ok());
 }
 
-TEST_F(IpcDirectoryTest, AnothersIsRefused) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root to give a directory to another user";
-  ASSERT_EQ(::chown(folder_.c_str(), 65534, 65534), 0);
-  int fd, error;
-  EXPECT_EQ(ipc_directory_open(folder_.c_str(), true, &fd, &error).code(), GMM_ERROR_SYSTEM);
-  EXPECT_NE(std::strstr(last_message(), "belongs to user 65534"), nullptr) << last_message();
-}
-
-TEST_F(IpcDirectoryTest, ComesFromTheEnvironment) {
+TEST_F(IpcDirectoryTest, CandidatesComeFromThePolicyAndTheEnvironment) {
+  const std::string longest = "/" + std::string(kIpcPathSize - 2, 'x'),
+                    last = "/tmp/gmm-" + std::to_string(::geteuid());
+  const struct {
+    unsigned n;
+    const char *variable;
+    std::string value, path;  // empty: the candidate does not apply
+  } cases[] = {{0, "GMM_IPC_DIR", folder_, folder_},
+               {0, "GMM_IPC_DIR", longest, longest},
+               {0, "GMM_IPC_DIR", longest + "x", ""},  // it is not truncated
+               {0, "GMM_IPC_DIR", "relative", ""},
+               {0, "GMM_IPC_DIR", "~/sockets", ""},
+               {0, "GMM_IPC_DIR", "", ""},
+               {1, "XDG_RUNTIME_DIR", "relative", ""},
+               {1, "XDG_RUNTIME_DIR", "/does/not/exist", ""},
+               {2, "XDG_RUNTIME_DIR", "", last},
+               {1, "XDG_RUNTIME_DIR", folder_, folder_ + "/gmm"}};
   char path[kIpcPathSize];
-  ASSERT_TRUE(ipc_directory_candidate(0, path));
+  for (const auto &one : cases) {
+    ::setenv(one.variable, one.value.c_str(), 1);
+    const bool applies = ipc_directory_candidate(one.n, path);
+    EXPECT_EQ(applies ? path : "", one.path) << one.value;
+  }
+  ASSERT_TRUE(ipc_directory_candidate(0, path, shared_));
   EXPECT_EQ(path, folder_);
-  ::unsetenv("GMM_IPC_DIR");
-  EXPECT_FALSE(ipc_directory_candidate(0, path));
-  const char *old = ::getenv("XDG_RUNTIME_DIR");
-  const std::string saved = old == nullptr ? "" : old;
-  ::setenv("XDG_RUNTIME_DIR", folder_.c_str(), 1);
-  int fd = -1;
-  bool runtime_directory_failed;
-  ASSERT_TRUE(ipc_directory_open_own(&fd, path, &runtime_directory_failed).ok()) << last_message();
-  EXPECT_FALSE(runtime_directory_failed);
-  EXPECT_EQ(path, folder_ + "/gmm");
-  struct stat status;
-  ASSERT_EQ(::fstat(fd, &status), 0);
-  EXPECT_EQ(status.st_mode & 07777, 0700u);
-  ::close(fd);
-  ASSERT_EQ(::chmod(path, 0755), 0);  // not private, so /tmp is next
-  const std::string last = "/tmp/gmm-" + std::to_string(::geteuid());
-  EXPECT_TRUE(ipc_directory_open_own(&fd, path, &runtime_directory_failed).ok()) << last_message();
-  EXPECT_TRUE(runtime_directory_failed);
-  EXPECT_EQ(path, last);
-  ::close(fd);  // the directory stays, since other programs may use it
+  EXPECT_FALSE(ipc_directory_candidate(1, path, shared_));
+  // The runtime folder is the last row's. /tmp is next when it is not private.
+  for (bool is_private : {true, false}) {
+    int fd = -1;
+    bool runtime_directory_failed;
+    ASSERT_TRUE(ipc_directory_open_own(&fd, path, &runtime_directory_failed).ok()) << last_message();
+    EXPECT_EQ(runtime_directory_failed, !is_private);
+    EXPECT_EQ(path, is_private ? folder_ + "/gmm" : last);
+    struct stat status;
+    ASSERT_EQ(::fstat(fd, &status), 0);
+    EXPECT_EQ(status.st_mode & 07777, 0700u);
+    ::close(fd);
+    ASSERT_EQ(::chmod((folder_ + "/gmm").c_str(), 0755), 0);
+  }
   EXPECT_EQ(::rmdir((folder_ + "/gmm").c_str()), 0);
-  ::setenv("XDG_RUNTIME_DIR", "relative", 1);
-  EXPECT_FALSE(ipc_directory_candidate(1, path));
-  ::setenv("XDG_RUNTIME_DIR", "/does/not/exist", 1);
-  EXPECT_FALSE(ipc_directory_candidate(1, path));
-  if (old == nullptr) {
-    ::unsetenv("XDG_RUNTIME_DIR");
-  } else {
-    ::setenv("XDG_RUNTIME_DIR", saved.c_str(), 1);
-  }
-  ASSERT_TRUE(ipc_directory_candidate(2, path));
-  EXPECT_EQ(path, last);
-}
-
-TEST_F(IpcDirectoryTest, OnlyAnAbsolutePathThatIsNotTooLongCounts) {
-  const auto set = [](const std::string &value) { ::setenv("GMM_IPC_DIR", value.c_str(), 1); };
-  char path[kIpcPathSize];
-  const std::string longest = "/" + std::string(kIpcPathSize - 2, 'x');
-  set(longest);
-  EXPECT_TRUE(ipc_directory_candidate(0, path));
-  EXPECT_EQ(path, longest);
-  // It is refused, not truncated.
-  for (const std::string &value : {longest + "x", "/" + std::string(2 * kIpcPathSize, 'x')}) {
-    set(value);
-    EXPECT_FALSE(ipc_directory_candidate(0, path));
-  }
-  for (const char *value : {"relative", "./here", "../there", "~/sockets"}) {
-    set(value);
-    EXPECT_FALSE(ipc_directory_candidate(0, path));
-  }
-  set("");
-  EXPECT_FALSE(ipc_directory_candidate(0, path));
+  ::unsetenv("XDG_RUNTIME_DIR");
 }
 
 TEST_F(IpcDirectoryTest, StaleSocketsAreRemovedAndOthersStay) {

@@ -34,9 +34,4 @@ public final class Event extends EventCalls {
         run(address -> Native.gmm_event_query(address, out));
         return out[0] != 0;
     }
-
-    @Override
-    String describe() {
-        return Struct.hex(handle.address());
-    }
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-import java.lang.ref.WeakReference;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.concurrent.TimeUnit;
@@ -23,7 +22,6 @@ public final class GmmBuffer extends BufferCalls {
 
     private final FreeOn freeOn;
     private final Kind kind;
-    private WeakReference<ByteBuffer> view;
     private Segments segments;
 
     /** freeOn: null for an import. */
@@ -105,12 +103,7 @@ public final class GmmBuffer extends BufferCalls {
         long address = acquire();
         try {
             checkHostAccess(address);
-            if (size > Integer.MAX_VALUE) {
-                return viewOf(address + offset, length);
-            }
-            ByteBuffer part = wholeView(address);
-            part.position((int) offset).limit((int) offset + length);
-            return part.slice().order(ByteOrder.nativeOrder());
+            return viewOf(address + offset, length);
         } finally {
             handle.release();
         }
@@ -151,16 +144,7 @@ public final class GmmBuffer extends BufferCalls {
         }
     }
 
-    /** A duplicate of one root view. Parts of a ByteBuffer keep their root, and the root keeps this buffer. */
-    private synchronized ByteBuffer wholeView(long address) {
-        ByteBuffer root = view == null ? null : view.get();
-        if (root == null) {
-            root = viewOf(address, (int) size);
-            view = new WeakReference<>(root);
-        }
-        return root.duplicate();
-    }
-
+    /** Parts of a ByteBuffer keep it, and it keeps this buffer. */
     private ByteBuffer viewOf(long address, int length) {
         ByteBuffer made = Native.view(address, length).order(ByteOrder.nativeOrder());
         Handle.keepReachable(made, this);

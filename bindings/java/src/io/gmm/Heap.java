@@ -49,9 +49,4 @@ public final class Heap extends HeapCalls {
         Call.Watch.checkOutside("Heap.close()", true);
         super.close();
     }
-
-    @Override
-    String describe() {
-        return kind.toString();
-    }
 }

@@ -47,9 +47,4 @@ public final class Pin extends NativeObject {
     public long devicePointer() {
         return handle.get(address -> devicePointer);
     }
-
-    @Override
-    String describe() {
-        return Struct.hex(address());
-    }
 }

@@ -28,9 +28,4 @@ public final class Watcher extends NativeObject {
         Call.Watch.checkOutside("Watcher.close()", false);
         super.close();
     }
-
-    @Override
-    String describe() {
-        return "open";
-    }
 }

@@ -5,8 +5,6 @@ Upstream's modules are names of this one, so that programs import from them what
 """
 # pylint: disable=import-outside-toplevel # the package loads without PyTorch
 import contextlib
-import ctypes
-import functools
 import pathlib
 import sys
 from typing import Literal
@@ -18,7 +16,6 @@ from gmm._memory_saver.preload import changed_environment as change_env
 from gmm.memory_saver import register_hook_mode
 
 HookMode = Literal["preload", "torch"]
-_CUDA_MAJORS = (13, 12)
 
 
 def _torch():
@@ -33,72 +30,28 @@ def _is_rocm():
     return bool(getattr(getattr(_torch(), "version", None), "hip", None))
 
 
-@functools.lru_cache(maxsize=1)
 def is_xpu():
     """Whether PyTorch has an Intel GPU."""
     torch = _torch()
     return hasattr(torch, "xpu") and torch.xpu.is_available()
 
 
-def _cuda_major():
-    """The version of CUDA that PyTorch was built for; else that of a runtime which can be loaded."""
-    version = getattr(getattr(_torch(), "version", None), "cuda", None)
-    if version:
-        return int(version.split(".")[0])
-    for major in _CUDA_MAJORS:
-        with contextlib.suppress(OSError):
-            ctypes.CDLL(f"libcudart.so.{major}")
-            return major
-    raise RuntimeError("torch_memory_saver (gmm): there is no CUDA here: PyTorch names no version, and no libcudart.so "
-                       "can be loaded")
-
-
 def get_binary_path_from_package(stem):
-    """The path of the library with this stem, beside the package or in it. RuntimeError unless there is one."""
+    """The path of a library with this stem, beside the package or in it: all are links to one library, for any CUDA."""
     package = pathlib.Path(__file__).parent
-    pattern = f"{stem}.*.so" if _is_rocm() or is_xpu() else f"{stem}_cu{_cuda_major()}.*.so"
-    found = list(package.glob(pattern)) or list(package.parent.glob(pattern))
-    if len(found) != 1:
-        raise RuntimeError(f"torch_memory_saver (gmm): {len(found)} files in {package.parent} match {pattern}; "
+    found = sorted(path for folder in (package, package.parent) for path in folder.glob(f"{stem}*.so"))
+    if not found:
+        raise RuntimeError(f"torch_memory_saver (gmm): no file in {package.parent} begins with {stem}; "
                            "python -m gmm.memory_saver makes that folder anew")
     return found[0]
 
 
-class HookUtilBase:
-    """A hook mode: the library that has the functions, and the allocator of its pools."""
-
-    @staticmethod
-    def create(hook_mode):
-        """The hook mode of a name."""
-        return {"preload": HookUtilModePreload, "torch": HookUtilModeTorch}[hook_mode]()
-
-    def get_path_binary(self):
-        """The path of the library."""
-        raise NotImplementedError
-
-    def get_allocator(self):
-        """The allocator for torch.cuda.MemPool(); None: PyTorch's own."""
-        return None
-
-
-class HookUtilModePreload(HookUtilBase):
+class HookUtilModePreload:
     """Hook mode "preload": the library in front of the CUDA runtime."""
 
     def get_path_binary(self):
+        """The path of the library."""
         return _preload.preloaded_library()
-
-
-class HookUtilModeTorch(HookUtilBase):
-    """Hook mode "torch": PyTorch's pluggable allocator."""
-
-    def __init__(self):
-        self.allocator = _preload.pluggable_allocator(self.get_path_binary())
-
-    def get_path_binary(self):
-        return str(get_binary_path_from_package("torch_memory_saver_hook_mode_torch"))
-
-    def get_allocator(self):
-        return self.allocator.allocator()
 
 
 @contextlib.contextmanager

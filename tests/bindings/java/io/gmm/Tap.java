@@ -19,15 +19,6 @@ final class Tap {
         void run() throws Exception;
     }
 
-    /** Thrown by a step that this backend or machine cannot do. */
-    static final class Skip extends RuntimeException {
-        private static final long serialVersionUID = 1L;
-
-        Skip(String reason) {
-            super(reason);
-        }
-    }
-
     private int count;
     private int failed;
 
@@ -36,8 +27,6 @@ final class Tap {
         try {
             step.run();
             System.out.println("ok " + count + " - " + name);
-        } catch (Skip skip) {
-            System.out.println("ok " + count + " - " + name + " # SKIP " + skip.getMessage());
         } catch (Throwable error) {
             failed++;
             System.out.println("not ok " + count + " - " + name);
@@ -94,12 +83,6 @@ final class Tap {
     static void eachFails(Result result, Step... steps) throws Exception {
         for (Step step : steps) {
             fails(result, step);
-        }
-    }
-
-    static void need(boolean capability, String what) {
-        if (!capability) {
-            throw new Skip("this device has no " + what);
         }
     }
 

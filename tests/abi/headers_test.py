@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm/gmm.hpp calls every function of the C headers, and compiles without one warning.
+"""Each public header alone, without one warning, with every compiler that is here: in C as C11 and C++17, and gmm.hpp
+in each of its ways. gmm.hpp calls every function of the C headers.
 
-Usage: hpp_test.py SOURCE_ROOT LIBGMM_SO LIBCHECK_A PROGRAM...     (PROGRAM: tests/api/gmm_hpp_test.cpp, a policy each)
+Usage: headers_test.py SOURCE_ROOT LIBGMM_SO LIBCHECK_A PROGRAM...     (PROGRAM: tests/api/gmm_hpp_test.cpp, a policy
+each; LIBGMM_SO none: the library has a sanitizer)
 
 A program has only the inline functions that it uses. So its undefined symbols show that the test uses every function.
 """
@@ -18,7 +20,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support
 import interface  # noqa: E402
 import tap  # noqa: E402
 
-WARNINGS = ["-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wundef", "-Wold-style-cast", "-Werror"]
+WARNINGS = ["-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wundef", "-Werror", "-fsyntax-only"]
+C11 = ["-x", "c", "-std=c11", "-Wstrict-prototypes"]
+CPP = ["-x", "c++", "-Wold-style-cast"]
 PLAIN = ["-fno-exceptions", "-fno-rtti"]
 # Further warnings that a user's project may enable, by compiler.
 MORE_WARNINGS = {"g++": ["-Wuseless-cast", "-Wnon-virtual-dtor"], "clang++": ["-Wnon-virtual-dtor"]}
@@ -57,49 +61,62 @@ def run(*command, **more):
     return subprocess.run(list(map(str, command)), check=False, capture_output=True, text=True, **more)
 
 
-def called_by(program):
-    """Functions of gmm that a program calls."""
-    return set(re.findall(r"\bU (gmm_\w+)", run("nm", "-D", "--undefined-only", program).stdout))
+def compiles(root, compiler, arguments, text):
+    done = run(compiler, *WARNINGS, *arguments, "-I", root / "include", "-", input=text)
+    return done.returncode == 0, done.stderr.splitlines()
 
 
-def check_compilers(root, library, check, folder):
-    source = pathlib.Path(folder) / "source.cpp"
-    source.write_text(USER)
-    for compiler in ("g++", "clang++"):
+def check_compilers(root, headers):
+    for compiler, arguments in (("gcc", C11), ("clang", C11), ("g++", [*CPP, "-std=c++17"]),
+                                ("clang++", [*CPP, "-std=c++17"])):
         if shutil.which(compiler) is None:
-            tap.skip(f"gmm.hpp with {compiler}", f"{compiler} is not installed")
+            tap.skip(f"headers with {compiler}", f"{compiler} is not installed")
             continue
-        for way in WAYS:
-            done = run(compiler, *way, *WARNINGS, *MORE_WARNINGS[compiler], "-fsyntax-only",
-                       "-I", root / "include", source)
-            tap.check(done.returncode == 0, f"gmm.hpp with {compiler} {' '.join(way)}", done.stderr.splitlines())
-    # The library is built by one compiler; a program may be built by another.
-    if shutil.which("clang++") is not None and library is not None:
+        for header in headers:
+            # Twice: the include guard. A use of size_t or bool would fail here, as nothing else is included.
+            text = f"#include <gmm/{header}>\n" * 2 + "extern int unused;\n"
+            passed, lines = compiles(root, compiler, arguments, text)
+            tap.check(passed, f"{header} with {compiler}", lines)
+        text = "#include <gmm/gmm.h>\nint f(int a);\nint f(int a) { int b; return 0; }\n"
+        tap.check(not compiles(root, compiler, arguments, text)[0], f"a planted warning is an error for {compiler}")
+        for way in WAYS if compiler in MORE_WARNINGS else ():
+            passed, lines = compiles(root, compiler, [*CPP, *way, *MORE_WARNINGS[compiler]], USER)
+            tap.check(passed, f"gmm.hpp with {compiler} {' '.join(way)}", lines)
+
+
+def check_other_compiler(root, library, check):
+    """The library is built by one compiler; a program may be built by another."""
+    if shutil.which("clang++") is None or not library.is_file():
+        return
+    with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder) / "program"
         done = run("clang++", "-std=c++20", *PLAIN, "-O0", "-Wall", "-Wextra", "-Werror", "-I", root / "include",
                    root / "tests/api/gmm_hpp_test.cpp", check, library, "-ldl", "-lpthread",
                    f"-Wl,-rpath,{library.resolve().parent}", "-o", program)
-        tap.check(done.returncode == 0, "its test builds with clang++", done.stderr.splitlines())
+        tap.check(done.returncode == 0, "the test of gmm.hpp builds with clang++", done.stderr.splitlines())
         if done.returncode == 0:
             done = run(program, env=dict(os.environ, GMM_BACKEND="host"), timeout=240)
-            tap.check(done.returncode == 0, "its test passes with clang++", done.stdout.splitlines())
+            tap.check(done.returncode == 0, "it passes with clang++", done.stdout.splitlines())
 
 
 def main():
     root, library, check, *programs = map(pathlib.Path, sys.argv[1:])
-    names = set(interface.functions(root / "include/gmm"))
     policies = set()
     for program in programs:
-        lost = names - called_by(program)
+        called = set(re.findall(r"\bU (gmm_\w+)", run("nm", "-D", "--undefined-only", program).stdout))
+        lost = set(interface.functions(root / "include/gmm")) - called
         tap.check(not lost, f"{program.name} calls every function", sorted(lost))
         symbols = run("nm", "-C", "--defined-only", program).stdout
         spaces = set(re.findall(r"\bgmm::(\w+)::", symbols))
-        tap.check(len(spaces) == 1 and spaces <= {"throwing", "returning"},
-                  f"{program.name} has the names of one policy", sorted(spaces))
+        tap.check(len(spaces) == 1, f"{program.name} has the names of one policy", sorted(spaces))
         policies |= spaces
     tap.check(policies == {"throwing", "returning"}, "both policies are tested", sorted(policies))
-    with tempfile.TemporaryDirectory() as folder:
-        check_compilers(root, library if library.is_file() else None, check, folder)
+    headers = sorted(path.name for path in (root / "include/gmm").glob("*.h"))
+    umbrella = (root / "include/gmm/gmm.h").read_text(encoding="utf-8")
+    lines = [name for name in headers if name != "gmm.h" and f"#include <gmm/{name}>" not in umbrella]
+    tap.check(not lines, "gmm.h includes every header", lines)
+    check_compilers(root, headers)
+    check_other_compiler(root, library, check)
     tap.finish()
 
 
