@@ -807,7 +807,7 @@ class Python(Writer):
         self.out.mkdir(parents=True, exist_ok=True)
         made = ['# SPDX-License-Identifier: Apache-2.0\n"""The answers, enums and constants of the C interface.\n\n'
                 f'{NOTICE}\n"""\nfrom __future__ import annotations\n\nimport enum\nimport struct\n'
-                'from typing import NamedTuple\n\nfrom gmm._core.words import lines\n\n'
+                'from typing import NamedTuple\n\n'
                 + ''.join(f'{name[len("GMM_"):]} = {value}\n' for name, value in self.model.constants.items()),
                 'def _known(kind, value: int):\n    """The enumerator; a number of a newer library stays a number."""\n'
                 '    try:\n        return kind(value)\n    except ValueError:\n        return value\n']
@@ -865,7 +865,6 @@ class Python(Writer):
             fields += f'    {field.c_name}: {kind}\n' + self.doc(field.doc, field.c_name)
             values.append(value)
         return (f'class {name}(NamedTuple):\n' + self.doc(struct.doc, name) + fields
-                + '\n    __str__ = lines  # a field a line; repr() is that of a named tuple\n'
                 + f'\n    @classmethod\n    def unpack(cls, data: bytes) -> {name}:\n'
                 f'        """From the bytes of a {struct.c_name}; what an older library lacks is 0."""\n'
                 f'        data = bytes(data[:{struct.size}]).ljust({struct.size}, b\'\\0\')\n'

@@ -184,9 +184,6 @@ GMM_API gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out
  * A capture that begins at the moment of a round may be disturbed. Begin captures inside gmm_defer_begin() when a time
  * is set.
  *
- * The default is never: the library starts no thread without a request, and memory that has left costs driver calls
- * when it is wanted again. jemalloc uses 10 seconds for host memory.
- *
  * @param milliseconds  1 to INT64_MAX; GMM_DECOMMIT_NEVER ends the thread; GMM_DECOMMIT_DEFAULT: as in
  * gmm_context_desc.
  * Errors: NULL_ARGUMENT, INVALID_VALUE, SYSTEM (the thread could not be started; the earlier setting stays), FORKED.

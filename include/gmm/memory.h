@@ -276,9 +276,8 @@ GMM_NODISCARD GMM_API gmm_result gmm_heap_try_alloc(gmm_heap *heap, uint64_t siz
  * that fit into it need no driver call. Live blocks count, too, but dedicated ones do not. Blocks beyond it make the
  * heap grow, as without a reserve.
  *
- * Choose 1.5 times the most bytes that are live at once, for the gaps between blocks of many sizes: with 1.25 times, a
- * million random operations of 512 B to 8 MiB needed one driver call, and none with 1.5 times. A later call replaces
- * the number: a larger one takes the rest, a smaller one leaves the memory for the next trim.
+ * Choose 1.5 times the most bytes that are live at once, for the gaps between blocks of many sizes. A later call
+ * replaces the number: a larger one takes the rest, a smaller one leaves the memory for the next trim.
  *
  * gmm_pause() takes the reserve, too. After the resume, this function with the same number takes it again.
  *

@@ -296,9 +296,6 @@ typedef struct gmm_compact_info {
  * only without a bound of time, and only where the bytes allow all of it. A program with frames may call at each of
  * them. UNCHANGED says that nothing is left to do within the bound.
  *
- * The budget and the counts follow the defragmentation of Vulkan Memory Allocator (maxBytesPerPass, bytesMoved,
- * bytesFreed). That one moves blocks: the program copies their contents and replaces its handles.
- *
  * @param scope  NULL: the whole context.
  * @param desc  NULL: all VMM heaps of the scope, without a bound.
  * Results: UNCHANGED (nothing was moved or returned; always so inside gmm_defer_begin()). `out` is filled then too.

@@ -103,7 +103,7 @@ int lock_folder(int32_t folder) {
 // --- Sockets -----------------------------------------------------------------------------------------------------
 
 int make_socket(int32_t *out) {
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return errno;
   *out = fd;
   return 0;

@@ -2,8 +2,9 @@
 // Connections between processes of one machine: sockets with names in folders, over which descriptors travel, and the
 // poller of a thread that serves many of them.
 //
-// On Linux they are Unix sockets, bound and reached through the open folder (/proc/self/fd/N/name). So nobody can
-// replace the folder between the check and the use, and its path may be longer than the address of a Unix socket.
+// On Linux they are Unix sockets (SOCK_SEQPACKET), bound and reached through the open folder (/proc/self/fd/N/name). So
+// nobody can replace the folder between the check and the use, and its path may be longer than the address of a Unix
+// socket.
 //
 // A function that returns int returns 0 or an error number of <cerrno>. Nothing here waits but SocketPoller::wait() and
 // wait_until_readable().
@@ -71,8 +72,9 @@ void close_socket(int32_t socket);
 void shut_connection(int32_t socket);
 void end_connection(int32_t socket);
 
-// Each returns the number of bytes, or an error number below zero. -EAGAIN: nothing came, or the queue is full. A
-// receiver gets 0 at the end of the connection.
+// A message is one packet, which goes and comes as a whole. Each function returns its bytes, or an error number below
+// zero. -EAGAIN: nothing came, or the queue is full. A receiver gets 0 at the end of the connection, and no more bytes
+// of a message than it has place for.
 int64_t send_bytes(int32_t socket, const void *bytes, uint64_t size, const int32_t *descriptors = nullptr,
                    uint32_t count = 0);
 int64_t receive_bytes(int32_t socket, void *to, uint64_t size);

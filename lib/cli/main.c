@@ -18,9 +18,23 @@ int report(const char *what, gmm_result result) {
   return 0;
 }
 
-static int wrong(const char *option, const char *value) {
-  fprintf(stderr, "gmm: %s does not take '%s'; `gmm --help` lists what it takes\n", option, value);
-  return EXIT_USAGE;
+int read_option(const char *command, const struct option *options, int count, char **words) {
+  const char *value = count > 1 ? words[1] : "";
+  if (words[0][0] != '-') return 0;
+  for (; options->name != NULL; ++options) {
+    if (strcmp(words[0], options->name) != 0) continue;
+    if (options->read == NULL) return *(int *)options->to = 1;
+    if (options->read(value, options->to)) return 2;
+    fprintf(stderr, "%s: %s does not take '%s'; `%s --help` lists what it takes\n", command, words[0], value, command);
+    return -1;
+  }
+  fprintf(stderr, "%s: there is no option '%s'; `%s --help` lists them\n", command, words[0], command);
+  return -1;
+}
+
+int read_text(const char *value, void *to) {
+  *(const char **)to = value;
+  return value[0] != '\0';
 }
 
 static int parse_number(const char *text, uint64_t highest, uint64_t *out) {
@@ -43,27 +57,30 @@ static int parse_name(const char *text, const char *const *names, uint32_t count
   return 0;
 }
 
-/* 1: a good option with its value; 0: the value is wrong; -1: it is no option with a value. */
-static int parse_option(const char *name, const char *value, struct options *options) {
-  static const char *const backends[] = {"auto", "host", "cuda"};
-  static const char *const kinds[] = {NULL, "device", "vmm", "host", "managed"};
-  uint64_t number = 0;
-  if (strcmp(name, "--backend") == 0) return parse_name(value, backends, 3, &options->context.backend);
-  if (strcmp(name, "--kind") == 0) return options->has_kind = parse_name(value, kinds, 5, &options->kind);
-  if (strcmp(name, "--device") == 0) {
-    if (!parse_number(value, INT32_MAX, &number)) return 0;
-    options->device = (gmm_device)number;
-    return options->has_device = 1;
-  }
-  if (strcmp(name, "--host-memory") == 0) {
-    if (!parse_number(value, UINT64_C(1) << 20, &number)) return 0;
-    options->context.host_memory = number << 30;
-    return 1;
-  }
-  if (strcmp(name, "--process") == 0) return parse_number(value, INT32_MAX, &options->process) && options->process != 0;
-  if (strcmp(name, "--operations") == 0) return parse_number(value, UINT64_MAX, &options->operations);
-  return -1;
+static int read_backend(const char *value, void *to) {
+  static const char *const names[] = {"auto", "host", "cuda"};
+  return parse_name(value, names, 3, to);
 }
+static int read_kind(const char *value, void *to) {
+  static const char *const names[] = {NULL, "device", "vmm", "host", "managed"};
+  return parse_name(value, names, 5, to);
+}
+static int read_device(const char *value, void *to) {
+  uint64_t number = 0;
+  const int good = parse_number(value, INT32_MAX, &number);
+  *(gmm_device *)to = (gmm_device)number;
+  return good;
+}
+static int read_gib(const char *value, void *to) {
+  uint64_t number = 0;
+  const int good = parse_number(value, UINT64_C(1) << 20, &number);
+  *(uint64_t *)to = number << 30;
+  return good;
+}
+static int read_process(const char *value, void *to) {
+  return parse_number(value, INT32_MAX, to) && *(uint64_t *)to != 0;
+}
+static int read_count(const char *value, void *to) { return parse_number(value, UINT64_MAX, to); }
 
 static const struct command {
   const char *name, *help;
@@ -84,8 +101,16 @@ int main(int argc, char **argv) {
   /* These parse their own options. */
   if (argc > 1 && strcmp(argv[1], "run") == 0) return command_run(argc - 2, argv + 2, help_run);
   if (argc > 1 && strcmp(argv[1], "serve") == 0) return command_serve(argc - 2, argv + 2, help_serve);
-  struct options options = {
-      .context = {.struct_size = sizeof options.context}, .kind = GMM_KIND_VMM, .operations = UINT64_MAX};
+  struct options options = {.context = {.struct_size = sizeof options.context}, .device = -1, .operations = UINT64_MAX};
+  const struct option known[] = {{"--backend", read_backend, &options.context.backend},
+                                 {"--device", read_device, &options.device},
+                                 {"--env", NULL, &options.environment},
+                                 {"--host-memory", read_gib, &options.context.host_memory},
+                                 {"--kind", read_kind, &options.kind},
+                                 {"--operations", read_count, &options.operations},
+                                 {"--process", read_process, &options.process},
+                                 {"--threads", NULL, &options.threads},
+                                 {NULL, NULL, NULL}};
   char **rest = calloc((size_t)argc + 1, sizeof *rest);
   if (rest == NULL) return EXIT_FAILED;
   int count = 0;
@@ -95,22 +120,10 @@ int main(int argc, char **argv) {
       return fputs(command != NULL ? command->help : help_gmm, stdout), free(rest), EXIT_GOOD;
     }
     if (strcmp(argv[i], "--version") == 0) return printf("gmm %s\n", gmm_version_string()), free(rest), EXIT_GOOD;
-    if (strcmp(argv[i], "--threads") == 0) {
-      options.threads = 1;
-      continue;
-    }
-    if (strcmp(argv[i], "--env") == 0) {
-      options.environment = 1;
-      continue;
-    }
-    const char *value = i + 1 < argc ? argv[i + 1] : "";
-    const int parsed = parse_option(argv[i], value, &options);
-    if (parsed == 0) return free(rest), wrong(argv[i], value);
-    if (parsed < 0 && argv[i][0] == '-') return free(rest), wrong("gmm", argv[i]);
-    if (parsed < 0)
-      rest[count++] = argv[i];
-    else
-      ++i;
+    const int taken = read_option("gmm", known, argc - i, argv + i);
+    if (taken < 0) return free(rest), EXIT_USAGE;
+    if (taken == 0) rest[count++] = argv[i];
+    i += taken > 1;
   }
   const struct command *command = find_command(count > 0 ? rest[0] : "");
   options.files = rest + 1;

@@ -34,25 +34,6 @@ def roff(text):
     return "\\&" + text if text[:1] in (".", "'") else text
 
 
-def rows(lines):
-    """(term, text) of each line; a term that ends with a comma goes on in the next line."""
-    found = []
-    for line in lines:
-        term, _, text = re.sub(r"  +", "\0", line.strip(), count=1).partition("\0")
-        if found and found[-1][0].endswith(","):
-            found[-1] = (f"{found[-1][0]} {term}", f"{found[-1][1]} {text}")
-        else:
-            found.append((term, text))
-    return found
-
-
-def tagged(pairs):
-    out = []
-    for term, text in pairs:
-        out += [".TP", f".B {roff(term)}", roff(text) if text else "\\&"]
-    return out
-
-
 def page(version, variables, text):
     first, *blocks = text.rstrip("\n").split("\n\n")
     name, summary = first.split(": ", 1)
@@ -60,13 +41,11 @@ def page(version, variables, text):
     out = ['.\\" SPDX-License-Identifier: Apache-2.0',
            f'.TH {name.upper()} 1 "" "gmm {roff(version)}" "GPU memory"', ".SH NAME", f"{name} \\- {roff(summary)}"]
     for block in blocks:
-        lines = block.split("\n")
-        if lines[0].startswith("  gmm"):
-            out += [".SH SYNOPSIS", *tagged(rows(lines))]
-        elif lines[0].startswith("  -"):
-            out += [".SH OPTIONS", *tagged(rows(lines))]
+        lines = [roff(line) for line in block.split("\n")]
+        if heading := {"  g": "SYNOPSIS", "  -": "OPTIONS"}.get(block[:3]):
+            out += [f".SH {heading}", ".nf", *lines, ".fi"]
         else:
-            out += [".SH DESCRIPTION", *(roff(line) for line in lines)]
+            out += [".SH DESCRIPTION", *lines]
     if name == "gmm":
         out += [".SH ENVIRONMENT"]
         for variable, _, values, fallback, meaning in variables:

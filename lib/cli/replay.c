@@ -64,10 +64,12 @@ static int print_backend(const struct options *options) {
 }
 
 int command_replay(const struct options *options) {
-  if (!print_backend(options)) return EXIT_FAILED;
+  struct options of_all = *options;
+  if (of_all.kind == GMM_KIND_UNSPECIFIED) of_all.kind = GMM_KIND_VMM;
+  if (of_all.device < 0) of_all.device = 0;
+  if (!print_backend(&of_all)) return EXIT_FAILED;
   printf("%-18s%10s  %7s  %13s  %13s  %6s  %8s  %8s  %8s  %8s\n", "trace", "operations", "threads", "requested",
          "reserved", "ratio", "ns first", "ns again", "calls", "again");
-  struct options of_all = *options;
   int good = 1;
   for (int i = 0; i < options->file_count; ++i) good = trace_each(options->files[i], replay, &of_all) && good;
   return good ? EXIT_GOOD : EXIT_FAILED;
@@ -83,10 +85,10 @@ int command_snapshot(const struct options *options) {
   struct trace trace = {.streams = &default_stream, .stream_count = 1, .tags = &default_tag, .tag_count = 1};
   struct player player;
   if (options->file_count > 0 && !trace_read(options->files[0], &trace)) return EXIT_FAILED;
-  const struct player_memory memory = {.kind = options->kind,
-                                       .device = options->device,
-                                       .kind_of_trace = !options->has_kind,
-                                       .device_of_trace = !options->has_device,
+  const struct player_memory memory = {.kind = options->kind == GMM_KIND_UNSPECIFIED ? GMM_KIND_VMM : options->kind,
+                                       .device = options->device < 0 ? 0 : options->device,
+                                       .kind_of_trace = options->kind == GMM_KIND_UNSPECIFIED,
+                                       .device_of_trace = options->device < 0,
                                        .tag_of_trace = 1};
   gmm_context_desc desc = options->context;
   desc.flags |= GMM_CONTEXT_NO_LEAK_REPORT; /* the snapshot shows them */

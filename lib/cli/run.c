@@ -23,41 +23,10 @@ struct run {
 
 static const char *const calls[] = {"device", "async", "managed", "host"};
 
-static int one_of(const char *text, const char *const *words, int count) {
-  for (int i = 0; i < count; ++i)
-    if (strcmp(text, words[i]) == 0) return 1;
-  return 0;
-}
-
-static int refuse(const char *option, const char *value) {
-  fprintf(stderr, "gmm run: %s does not take '%s'; `gmm run --help` lists what it takes\n", option, value);
-  return EXIT_USAGE;
-}
-
-/* Reads one option and its value. Returns the number of words; 0: it is not an option; -1: it is wrong, and a
-   message was printed. */
-static int read_option(int count, char **words, struct run *run) {
+static int read_contents(const char *value, void *to) {
   static const char *const contents[] = {"drop", "host", "file"};
-  const char *name = words[0];
-  const char *value = count > 1 ? words[1] : "";
-  for (int i = 0; i < 4; ++i)
-    if (strncmp(name, "--no-", 5) == 0 && strcmp(name + 5, calls[i]) == 0) return run->without[i] = 1;
-  if (strcmp(name, "--regions") == 0) return run->regions = 1;
-  if (strcmp(name, "--off") == 0) return run->off = 1;
-  if (strcmp(name, "--print") == 0) return run->print = 1;
-  if (strcmp(name, "--tag") == 0) {
-    run->tag = value;
-    if (value[0] == '\0') return refuse(name, value), -1;
-  } else if (strcmp(name, "--contents") == 0) {
-    run->contents = value;
-    if (!one_of(value, contents, 3)) return refuse(name, value), -1;
-  } else if (strcmp(name, "--library") == 0) {
-    run->library = value;
-    if (value[0] == '\0') return refuse(name, value), -1;
-  } else {
-    return 0;
-  }
-  return 2;
+  *(const char **)to = value;
+  return strcmp(value, contents[0]) == 0 || strcmp(value, contents[1]) == 0 || strcmp(value, contents[2]) == 0;
 }
 
 /* The library lies beside the command, as in a build tree, where it was installed, or as in a wheel. */
@@ -133,17 +102,26 @@ static int set_up(const struct run *run) {
 
 int command_run(int count, char **words, const char *usage) {
   struct run run = {0};
+  const struct option known[] = {{"--contents", read_contents, &run.contents},
+                                 {"--library", read_text, &run.library},
+                                 {"--no-async", NULL, &run.without[1]},
+                                 {"--no-device", NULL, &run.without[0]},
+                                 {"--no-host", NULL, &run.without[3]},
+                                 {"--no-managed", NULL, &run.without[2]},
+                                 {"--off", NULL, &run.off},
+                                 {"--print", NULL, &run.print},
+                                 {"--regions", NULL, &run.regions},
+                                 {"--tag", read_text, &run.tag},
+                                 {NULL, NULL, NULL}};
   int at = 0;
-  while (at < count && words[at][0] == '-') {
+  for (int taken = 1; at < count && taken != 0; at += taken) {
+    if (strcmp(words[at], "--help") == 0 || strcmp(words[at], "-h") == 0) return fputs(usage, stdout), EXIT_GOOD;
     if (strcmp(words[at], "--") == 0) {
       ++at;
       break;
     }
-    if (strcmp(words[at], "--help") == 0 || strcmp(words[at], "-h") == 0) return fputs(usage, stdout), EXIT_GOOD;
-    const int taken = read_option(count - at, words + at, &run);
+    taken = read_option("gmm run", known, count - at, words + at);
     if (taken < 0) return EXIT_USAGE;
-    if (taken == 0) return refuse("gmm run", words[at]);
-    at += taken;
   }
   if (at >= count && !run.print) {
     fputs(usage, stderr);

@@ -44,13 +44,6 @@ bool read_switch(const char *variable) {
   return false;
 }
 
-// The place of the word among the variable's values.
-uint32_t choose(Variable variable, uint32_t fallback) {
-  uint32_t place = fallback;
-  if (environment_word(variable, &place) == Reading::kBad) complain(variable);
-  return place;
-}
-
 // Reads off, on, regions, or a list of calls. False: the text is none of them.
 bool read_routes(const char *text, Config *out) {
   static constexpr struct {
@@ -86,7 +79,8 @@ void read(Config *out) {
   out->tag = strdup(tag != nullptr ? tag : "preload");
   // The words of the table stand in the order of these numbers.
   static_assert(GMM_CONTENTS_DROP == 0 && GMM_CONTENTS_HOST == 1 && GMM_CONTENTS_FILE == 2);
-  out->contents = choose(Variable::kPreloadContents, GMM_CONTENTS_HOST);
+  if (environment_word(Variable::kPreloadContents, &out->contents) == Reading::kBad)
+    complain(Variable::kPreloadContents);
   out->region = read_switch("TMS_INIT_ENABLE");
   out->cpu_backup = read_switch("TMS_INIT_ENABLE_CPU_BACKUP");
   out->disk_backup = read_switch("TMS_INIT_ENABLE_DISK_BACKUP");

@@ -16,18 +16,11 @@
 namespace gmm::preload {
 namespace {
 
-constinit std::atomic<uintptr_t> g_gmm_begin{0};
-constinit std::atomic<uintptr_t> g_gmm_end{0};
-
 // gmm opens the driver for itself and must get the driver's functions.
 bool is_gmm(const void *caller) {
-  CodeRange range{g_gmm_begin.load(std::memory_order_acquire), g_gmm_end.load(std::memory_order_relaxed)};
-  if (range.begin == 0) {
-    range = code_around(reinterpret_cast<const void *>(&gmm_version));
-    g_gmm_end.store(range.end, std::memory_order_relaxed);
-    g_gmm_begin.store(range.begin, std::memory_order_release);
-  }
-  return range.contains(caller);
+  Dl_info own, info;
+  return dladdr(reinterpret_cast<const void *>(&gmm_version), &own) != 0 && dladdr(caller, &info) != 0 &&
+         info.dli_fbase == own.dli_fbase;
 }
 
 bool is_cuda(const void *address) {

@@ -19,14 +19,8 @@ CUresult hook(Take take, Real real) {
 
 template <class Pointer>
 Outcome take(Route route, CUstream stream, uint64_t size, Pointer *out) {
-  Label *label = wanted(route);
-  if (__builtin_expect(label == nullptr, 1) || out == nullptr || size == 0) return kReal;
-  int device = 0;
-  const CUresult code = route == Route::kAsync ? stream_device(stream, &device) : current_device(&device);
-  if (code != CUDA_SUCCESS) return kReal;  // for example, no context is current; the real function's answer is right
-  if (context(false) == nullptr || !context_is_cuda()) return kReal;
   void *memory = nullptr;
-  const Outcome outcome = allocate(label, route, device, size, stream, &memory);
+  const Outcome outcome = take(route, stream, size, out != nullptr ? &memory : nullptr, current_device);
   if (outcome.done && outcome.code == CUDA_SUCCESS) *out = (Pointer)memory;
   return outcome;
 }

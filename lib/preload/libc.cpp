@@ -100,27 +100,6 @@ Function find_once(std::atomic<void *> &known, const char *name) {
   return reinterpret_cast<Function>(function);
 }
 
-struct Around {
-  uintptr_t inside;
-  CodeRange range;
-};
-
-int look_around(dl_phdr_info *object, size_t, void *user) {
-  auto *around = static_cast<Around *>(user);
-  CodeRange range{UINTPTR_MAX, 0};
-  bool contains = false;
-  for (uint32_t i = 0; i < object->dlpi_phnum; ++i) {
-    const ElfW(Phdr) &part = object->dlpi_phdr[i];
-    if (part.p_type != PT_LOAD) continue;
-    const uintptr_t begin = object->dlpi_addr + part.p_vaddr, end = begin + part.p_memsz;
-    if (begin < range.begin) range.begin = begin;
-    if (end > range.end) range.end = end;
-    if (around->inside >= begin && around->inside < end) contains = true;
-  }
-  if (contains) around->range = range;
-  return contains ? 1 : 0;
-}
-
 struct Stem {
   const char *stem;
   char *path;
@@ -138,12 +117,6 @@ int look_for_file(dl_phdr_info *object, size_t, void *user) {
 DlsymFn system_dlsym() { return find_once<DlsymFn>(g_dlsym, "dlsym"); }
 
 DlvsymFn system_dlvsym() { return find_once<DlvsymFn>(g_dlvsym, "dlvsym"); }
-
-CodeRange code_around(const void *inside) {
-  Around around{reinterpret_cast<uintptr_t>(inside), {}};
-  dl_iterate_phdr(look_around, &around);
-  return around.range;
-}
 
 bool find_loaded(const char *stem, char *path, uint64_t size) {
   Stem wanted{stem, path, size};

@@ -15,17 +15,6 @@ using DlvsymFn = void *(*)(void *handle, const char *name, const char *version);
 DlsymFn system_dlsym();
 DlvsymFn system_dlvsym();
 
-// Whether code lies in the library that contains `inside`. The hooks recognise gmm's own calls by it.
-struct CodeRange {
-  uintptr_t begin = 0;
-  uintptr_t end = 0;
-  bool contains(const void *address) const {
-    const uintptr_t at = reinterpret_cast<uintptr_t>(address);
-    return at >= begin && at < end;
-  }
-};
-CodeRange code_around(const void *inside);
-
 // Finds a loaded object whose file's name begins with `stem`, as a path for dlopen(). False: there is none.
 bool find_loaded(const char *stem, char *path, uint64_t size);
 

@@ -158,8 +158,7 @@ bool has_margin(uint64_t size) {
   return false;
 }
 
-}  // namespace
-
+// The label of an allocation through these calls. NULL: the real function does it. Every hook asks this first.
 Label *wanted(Route route) {
   const Config &asked = config();
   const bool regions = asked.region || g_regions.load(std::memory_order_relaxed);
@@ -169,6 +168,19 @@ Label *wanted(Route route) {
   if (regions && (in_program || route == Route::kDevice || route == Route::kAsync))
     if (Label *label = current_region(); label != nullptr) return label;
   return in_program ? label_of(asked.tag, asked.contents) : nullptr;
+}
+
+}  // namespace
+
+Outcome take(Route route, CUstream stream, uint64_t size, void **out, CUresult (*device_of)(int *)) {
+  Label *label = wanted(route);
+  if (__builtin_expect(label == nullptr, 1) || out == nullptr || size == 0) return kReal;
+  // For example, no context is current. The real function fails again, with the answer that is right.
+  int device = 0;
+  if (device_of(&device) != CUDA_SUCCESS) return kReal;
+  if (route == Route::kAsync && stream_device(stream, &device) != CUDA_SUCCESS) return kReal;
+  if (context(false) == nullptr || !context_is_cuda()) return kReal;
+  return allocate(label, route, device, size, stream, out);
 }
 
 Outcome allocate(Label *label, Route route, int device, uint64_t size, CUstream stream, void **out) {

@@ -18,9 +18,8 @@ struct Outcome {
 };
 inline constexpr Outcome kReal = {false, CUDA_SUCCESS};
 
-// Returns the label of an allocation through these calls. NULL: the real function does it. Every hook asks this first.
-Label *wanted(Route route);
-
+// Serves an allocation of the program on the device that `device_of` gives, or on the stream's.
+Outcome take(Route route, CUstream stream, uint64_t size, void **out, CUresult (*device_of)(int *));
 // Allocates memory of a device, which is the program's current one.
 Outcome allocate(Label *label, Route route, int device, uint64_t size, CUstream stream, void **out);
 

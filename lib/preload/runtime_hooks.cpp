@@ -41,16 +41,6 @@ CUresult runtime_device(int *out) {
   return get_device != nullptr ? get_device(out) : current_device(out);
 }
 
-Outcome take(Route route, CUstream stream, uint64_t size, void **out) {
-  Label *label = wanted(route);
-  if (__builtin_expect(label == nullptr, 1) || out == nullptr || size == 0) return kReal;
-  int device = 0;
-  if (runtime_device(&device) != CUDA_SUCCESS) return kReal;  // the real function fails again, with its own answer
-  if (route == Route::kAsync && stream_device(stream, &device) != CUDA_SUCCESS) return kReal;
-  if (context(false) == nullptr || !context_is_cuda()) return kReal;
-  return allocate(label, route, device, size, stream, out);
-}
-
 template <class Call, class Undo>
 CUresult answer_of(const Outcome &outcome, size_t size, Call call, Undo undo) {
   if (!outcome.done) {
@@ -63,11 +53,11 @@ CUresult answer_of(const Outcome &outcome, size_t size, Call call, Undo undo) {
 }  // namespace
 
 // `allowed`: gmm serves an allocation with these parameters. `undo` frees it.
-#define ALLOC(name, route, stream, allowed, undo, parameters, arguments)                \
-  CUresult name parameters {                                                            \
-    auto *real_alloc = GMM_PRELOAD_REAL(name);                                          \
-    return answer_of((allowed) ? take(Route::route, stream, size, out) : kReal, size,   \
-                     [=](size_t size) { return real_alloc arguments; }, [=] { undo; }); \
+#define ALLOC(name, route, stream, allowed, undo, parameters, arguments)                              \
+  CUresult name parameters {                                                                          \
+    auto *real_alloc = GMM_PRELOAD_REAL(name);                                                        \
+    return answer_of((allowed) ? take(Route::route, stream, size, out, runtime_device) : kReal, size, \
+                     [=](size_t size) { return real_alloc arguments; }, [=] { undo; });               \
   }
 ALLOC(cudaMalloc, kDevice, nullptr, true, cudaFree(*out), (void **out, size_t size), (out, size))
 ALLOC(cudaMallocAsync, kAsync, stream, true, cudaFreeAsync(*out, stream), (void **out, size_t size, CUstream stream),

@@ -90,20 +90,10 @@ def main():
             words = ["", "info", "replay", "run", "serve", "snapshot", "trace"]
             tap.check(set(manual) == {"-".join(filter(None, ("gmm", word))) + ".1" for word in words},
                       "each command has a manual page", sorted(manual))
-            stated = run(build + "/lib/cli/gmm", "--version").stdout.strip()
-            for word in words:
-                text = run(build + "/lib/cli/gmm", *filter(None, [word]), "--help").stdout
-                page = manual["-".join(filter(None, ("gmm", word))) + ".1"].read_text(encoding="utf-8")
-                options = set(re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE))
-                lost = [option for option in options if option.replace("-", "\\-") not in page]
-                tap.check(len(text) > 100 and not lost and ".SH NAME" in page,
-                          f"the page of gmm {word} has the options of --help", [*lost, *text.splitlines()[:3]])
-                tap.check(stated != "" and f'"{stated}"' in page.replace("\\-", "-"),
-                          f"the page of gmm {word} states {stated}", page.splitlines()[:3])
-                lint = run("man", "--warnings", "-l", manual["-".join(filter(None, ("gmm", word))) + ".1"])
+            for name, page in sorted(manual.items()):
+                lint = run("man", "--warnings", "-l", page)
                 if lint.returncode in (0, 1, 2, 3) and "not found" not in lint.stderr:
-                    tap.check(lint.returncode == 0 and not lint.stderr, f"man reads it: gmm {word}",
-                              lint.stderr.splitlines())
+                    tap.check(lint.returncode == 0 and not lint.stderr, f"man reads {name}", lint.stderr.splitlines())
             environment = manual["gmm.1"].read_text(encoding="utf-8")
             tap.check("GMM_BACKEND" in environment and ".SH ENVIRONMENT" in environment, "gmm(1) has the variables")
     tap.finish()

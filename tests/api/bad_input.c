@@ -15,6 +15,10 @@ static struct {
   gmm_heap *heap;
   gmm_stream stream;
   gmm_event *event;
+  gmm_ticket *ticket;
+  gmm_snapshot *snapshot;
+  gmm_watcher *watcher;
+  gmm_lease *lease;
   gmm_tag tag;
   uint64_t bytes;
   gmm_ipc_handle handle;
@@ -23,19 +27,15 @@ static struct {
   gmm_context_info context_info;
   gmm_device_info device_info;
   gmm_pointer_info pointer_info;
-  gmm_tag_info pause_info;
+  gmm_tag_info tag_info;
   gmm_stats_info statistics;
-  gmm_ticket *ticket;
-  gmm_snapshot *snapshot;
+  gmm_ticket_info ticket_info;
   gmm_snapshot_info snapshot_info;
-  gmm_compact_info compacted;
-  gmm_watcher *watcher;
-  gmm_lease *lease;
-  gmm_lease_info lease_info;
-  gmm_lease_entry_info entry;
   gmm_block_info block_info;
   gmm_extent_info extent_info;
-  gmm_ticket_info ticket_info;
+  gmm_compact_info compacted;
+  gmm_lease_info lease_info;
+  gmm_lease_entry_info entry;
   gmm_backup_info backup_info;
 } marked, marked_before;
 
@@ -356,21 +356,15 @@ static void after_all_that_everything_works(void) {
 static void prepare(void) {
   memset(&marked, 0x5a, sizeof marked);
   memset(long_text, 'x', sizeof long_text - 1);
-  marked.context_info.struct_size = sizeof marked.context_info;
-  marked.device_info.struct_size = sizeof marked.device_info;
-  marked.pointer_info.struct_size = sizeof marked.pointer_info;
-  marked.pause_info.struct_size = sizeof marked.pause_info;
-  marked.statistics.struct_size = sizeof marked.statistics;
-  marked.legacy.struct_size = sizeof marked.legacy;
-  marked.file.struct_size = sizeof marked.file;
-  marked.ticket_info.struct_size = sizeof marked.ticket_info;
-  marked.backup_info.struct_size = sizeof marked.backup_info;
-  marked.snapshot_info.struct_size = sizeof marked.snapshot_info;
-  marked.block_info.struct_size = sizeof marked.block_info;
-  marked.extent_info.struct_size = sizeof marked.extent_info;
-  marked.compacted.struct_size = sizeof marked.compacted;
-  marked.lease_info.struct_size = sizeof marked.lease_info;
-  marked.entry.struct_size = sizeof marked.entry;
+#define SIZE_OF(name) \
+  { &marked.name.struct_size, sizeof marked.name }
+  const struct {
+    uint32_t *field, size;
+  } sizes[] = {SIZE_OF(legacy),        SIZE_OF(file),       SIZE_OF(context_info), SIZE_OF(device_info),
+               SIZE_OF(pointer_info),  SIZE_OF(tag_info),   SIZE_OF(statistics),   SIZE_OF(ticket_info),
+               SIZE_OF(snapshot_info), SIZE_OF(block_info), SIZE_OF(extent_info),  SIZE_OF(compacted),
+               SIZE_OF(lease_info),    SIZE_OF(entry),      SIZE_OF(backup_info)};
+  for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; ++i) *sizes[i].field = sizes[i].size;
   for (unsigned i = 0; i < sizeof garbage.bytes; ++i) garbage.bytes[i] = (uint8_t)(i * 37 + 11);
   kind = has_kind(GMM_KIND_VMM) ? GMM_KIND_VMM : GMM_KIND_DEVICE;
   MUST(gmm_stream_create(context, NULL, &stream));

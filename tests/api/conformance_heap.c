@@ -23,18 +23,6 @@ CASE_OF_KINDS(heaps_share_no_extent, ALL_KINDS) {
     for (unsigned i = 0; i < EACH; ++i) CHECK_PATTERN(blocks[of][i], 1000, of * 50 + i);
 }
 
-CASE_OF_KINDS(a_heap_with_live_blocks_is_not_destroyed, ALL_KINDS) {
-  gmm_heap *heap = HEAP();
-  void *block = take_of(heap, 5000);
-  write_pattern(block, 5000, 1, GMM_STREAM_DEFAULT);
-  RESULT(gmm_heap_destroy(heap), GMM_ERROR_BUSY);
-  CHECK_PATTERN(block, 5000, 1);
-  FREE(take_of(heap, 5000), block);
-  OK(gmm_heap_destroy(heap));
-  CHECK_EQUAL(stats().reserved_bytes, 0);  // its memory went back
-  CHECK_EQUAL(query(block).state, GMM_STATE_UNKNOWN);
-}
-
 CASE_OF_KINDS(destroying_waits_for_the_work, ALL_KINDS) {
   gmm_heap *heap = HEAP();
   gmm_stream stream = open_stream();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // gmm_host_allocator of context.h: all that a context keeps comes from it, with the alignment that it promises, and has
-// returned when the context ends. A program that uses every family of functions says so.
+// returned when the context ends. kth_failure.c makes its calls fail.
 #define _GNU_SOURCE  // dl_iterate_phdr()
 #include <link.h>
 
@@ -95,41 +95,61 @@ static void allocates_and_frees(unsigned step) {
   OK(gmm_heap_destroy(heap));
 }
 
-// --- Host memory is short --------------------------------------------------------------------------------------------
-
-// The k-th call of the host allocator fails: the block keeps the name that it had, and the call works when it is made
-// again.
-CASE(a_name_without_memory_is_none) {
-  unsigned failures = 0;
-  begin();
-  for (unsigned i = 0; i < 100; ++i) {
-    void *block = ALLOC(1000);
-    char name[16];
-    snprintf(name, sizeof name, "block %u", i);
-    for (unsigned k = 0;; ++k) {
-      counted.fail_at = counted.calls + k;
-      const gmm_result result = gmm_name(context, block, name);
-      counted.fail_at = -1;
-      if (result == GMM_OK) break;
-      ++failures;
-      CHECK_EQUAL(result, GMM_ERROR_OUT_OF_HOST_MEMORY);
-      gmm_snapshot *snapshot = NULL;
-      unsigned named = 0;
-      MUST(gmm_snapshot_create(context, NULL, &snapshot));
-      for (unsigned j = 0; j <= i; ++j) {
-        gmm_block_info info = {.struct_size = sizeof info};
-        OK(gmm_snapshot_query_block(snapshot, j, &info));
-        named += info.name[0] != 0;
-        if (info.address == block) CHECK_EQUAL(info.name[0], 0);
-      }
-      CHECK_EQUAL(named, i);
-      OK(gmm_snapshot_destroy(snapshot));
-      REQUIRE(k < 10);
-    }
+static void uses_every_family(void) {
+  const gmm_tag tag = make_tag("counted", GMM_CONTENTS_FILE);
+  const gmm_stream stream = open_stream(), other = open_stream();
+  const gmm_kind of_case = kind;
+  static uint8_t pinned[8192];
+  gmm_event *event = NULL;
+  gmm_watcher *watcher = NULL;
+  gmm_ticket *ticket = NULL;
+  gmm_ipc_handle handle;
+  void *imported = NULL;
+  const void *view = NULL;
+  kind = has_kind(GMM_KIND_VMM) ? GMM_KIND_VMM : GMM_KIND_HOST;
+  allocates_and_frees(STEP);
+  OK(gmm_trace_begin(context, "/dev/null"));
+  OK(gmm_context_set_decommit(context, 1));
+  OK(gmm_context_set_oom_handler(context, give_up, NULL));
+  set_limit(GMM_SCOPE_DEVICE, 0, 4096 * MIB);
+  void *block = alloc_here(__LINE__, 3 * MIB, tag, stream, GMM_ALLOC_DEDICATED);
+  OK(gmm_name(context, block, "a block"));
+  OK(gmm_fill(context, block, 1, MIB, stream));
+  OK(gmm_stream_call(context, stream, nothing, NULL));
+  OK(gmm_event_create(context, EVENT_ON(0), &event));
+  OK(gmm_event_record(event, 0, stream));
+  OK(gmm_stream_wait_event(context, other, event, 0));
+  OK(gmm_record_use(context, block, other));
+  OK(gmm_watch(context, DESC(watch_desc, .events = GMM_WATCH_LOSING, .tag = tag, .callback = {hear_nothing, NULL}),
+               &watcher));
+  if (gmm_pin(context, pinned, sizeof pinned, NULL, NULL) == GMM_OK) OK(gmm_unpin(context, pinned));
+  if (kind == GMM_KIND_VMM) {
+    MUST(gmm_pause_async(context, NULL, &ticket));
+    ENDS_WITH(ticket, GMM_OK);
+    OK(gmm_backup_map(context, block, 3 * MIB, &view));
+    OK(gmm_resume(context, NULL, NULL));
   }
-  CHECK(failures >= 2);
-  end_counted();  // reports what is live
+  if (backend_id() != GMM_BACKEND_SYCL) {
+    gmm_context *const peer = OPEN(.host_allocator = COUNTED);
+    OK(gmm_ipc_export(context, block, &handle));
+    MUST(gmm_ipc_import(peer, &handle, NULL, &imported));
+    OK(gmm_ipc_close(peer, imported));
+    MUST(gmm_alloc(peer, 5000, DESC(alloc_desc, .kind = kind), &imported));
+    OK(gmm_ipc_export(peer, imported, &handle));
+    MUST(gmm_ipc_import(context, &handle, NULL, &imported));
+    OK(gmm_ipc_close(context, imported));
+    OK(gmm_context_release(peer));
+  }
+  OK(write_snapshot(context, swallow, NULL));
+  FREE_ON(stream, block);
+  OK(gmm_watcher_destroy(watcher));
+  OK(gmm_event_destroy(event));
+  OK(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
+  OK(gmm_trace_end(context));
+  kind = of_case;
 }
+
+// --- Host memory is short --------------------------------------------------------------------------------------------
 
 // The report of leaks does without memory, too: it has the sum.
 static void hear(void *user, gmm_log_level level, const char *message) {
@@ -144,193 +164,6 @@ CASE(a_report_without_memory_has_the_sum) {
     end_counted();
     CHECK_MESSAGE(strstr(last, "5 blocks of 5000 bytes") != NULL, "%s", last);
   }
-}
-
-// A little of everything; stops at the first failure and returns it. A call that cleans up may fail for want of memory
-// too, and works when it is made again.
-#define TRY(call) result = result == GMM_OK ? (call) : result
-#define UNDO(object, call)                        \
-  if (object) {                                   \
-    gmm_result undone = (call);                   \
-    if (undone == GMM_ERROR_OUT_OF_HOST_MEMORY) { \
-      result = undone;                            \
-      undone = (call);                            \
-    }                                             \
-    if (undone != GMM_OK) result = undone;        \
-  }
-static gmm_result little_of_everything(void) {
-  void *blocks[BLOCKS] = {0}, *of_heap = NULL;
-  gmm_tag tag = 0;
-  gmm_stream stream = 0, other = 0;
-  gmm_heap *heap = NULL;
-  gmm_event *event = NULL;
-  gmm_watcher *watcher = NULL;
-  gmm_ticket *ticket = NULL;
-  gmm_snapshot *snapshot = NULL;
-  gmm_stats_info statistics = {.struct_size = sizeof statistics};
-  const gmm_scope_desc scope = scope_of(GMM_SCOPE_DEVICE, 0, 0, 0);
-  static uint8_t pinned[8192];
-  const bool has_vmm = has_kind(GMM_KIND_VMM);
-  gmm_result result = gmm_tag_create(context, "counted", NULL, &tag);
-  TRY(gmm_tag_push(context, tag));
-  const bool is_pushed = result == GMM_OK;
-  TRY(gmm_stream_create(context, NULL, &stream));
-  TRY(gmm_stream_create(context, NULL, &other));
-  TRY(gmm_context_set_oom_handler(context, give_up, NULL));
-  TRY(gmm_limit_set(context, &scope, 4096 * MIB));
-  for (unsigned i = 0; i < BLOCKS; ++i) {
-    const gmm_kind k = i % 2 == 0 ? GMM_KIND_DEVICE : has_vmm ? GMM_KIND_VMM : GMM_KIND_HOST;
-    TRY(gmm_alloc(context, 300 + i * i * 5000, DESC(alloc_desc, .kind = k, .stream = stream), &blocks[i]));
-  }
-  for (unsigned i = 0; i < BLOCKS; i += 2)
-    if (blocks[i] != NULL && gmm_free(context, blocks[i], stream) == GMM_OK) blocks[i] = NULL;
-  TRY(gmm_fill(context, blocks[1], 1, 300, stream));
-  TRY(gmm_copy(context, blocks[1], blocks[3], 300, stream));
-  TRY(gmm_stream_call(context, stream, nothing, NULL));
-  TRY(gmm_record_use(context, blocks[1], other));
-  TRY(gmm_event_create(context, NULL, &event));
-  TRY(gmm_event_record(event, 0, stream));
-  TRY(gmm_stream_wait_event(context, other, event, 0));
-  TRY(gmm_heap_create(context, NULL, &heap));
-  TRY(gmm_heap_alloc(heap, 5000, 0, 0, stream, &of_heap));
-  UNDO(of_heap, gmm_free(context, of_heap, stream));
-  const gmm_result pin = result == GMM_OK ? gmm_pin(context, pinned, sizeof pinned, NULL, NULL) : result;
-  if (pin != GMM_ERROR_SYSTEM && pin != GMM_ERROR_NOT_SUPPORTED) result = pin;
-  UNDO(pin == GMM_OK, gmm_unpin(context, pinned));
-  TRY(gmm_watch(context, DESC(watch_desc, .events = GMM_WATCH_LOSING, .tag = tag, .callback = {hear_nothing, NULL}),
-                &watcher));
-  if (has_vmm) TRY(gmm_pause_async(context, NULL, &ticket));
-  if (has_vmm) TRY(gmm_ticket_wait(ticket, GMM_FOREVER, NULL));
-  TRY(gmm_stats_query(context, &scope, &statistics));
-  TRY(gmm_snapshot_create(context, NULL, &snapshot));
-  TRY(gmm_snapshot_write(snapshot, swallow, NULL));
-  if (has_vmm) TRY(gmm_resume(context, NULL, NULL));
-  for (unsigned i = 0; i < BLOCKS; ++i) UNDO(blocks[i], gmm_free(context, blocks[i], stream));
-  UNDO(snapshot, gmm_snapshot_destroy(snapshot));
-  UNDO(ticket, gmm_ticket_destroy(ticket));
-  UNDO(watcher, gmm_watcher_destroy(watcher));
-  UNDO(is_pushed, gmm_tag_pop(context));
-  UNDO(heap, gmm_heap_destroy(heap));
-  UNDO(event, gmm_event_destroy(event));
-  UNDO(other, gmm_stream_destroy(context, other));
-  UNDO(stream, gmm_stream_destroy(context, stream));
-  UNDO(tag, gmm_tag_destroy(context, tag));
-  return result;
-}
-
-// Shares memory and events, compacts a heap, keeps contents in files, traces, and gives idle memory back.
-static gmm_result little_of_the_rest(void) {
-  const gmm_kind k = has_kind(GMM_KIND_VMM) ? GMM_KIND_VMM : GMM_KIND_HOST;
-  gmm_event *event = NULL, *same = NULL;
-  gmm_ipc_handle handle;
-  gmm_ipc_fd_info file = {.struct_size = sizeof file};
-  gmm_heap *heap = NULL;
-  gmm_tag tag = 0;
-  void *block = NULL, *imports[2] = {NULL, NULL}, *parts[4] = {NULL};
-  const void *view = NULL;
-  gmm_result result = gmm_trace_begin(context, "/dev/null");
-  const bool is_traced = result == GMM_OK;
-  TRY(gmm_context_set_decommit(context, 1));
-  TRY(gmm_event_create(context, SHARED_EVENT_ON(0), &event));
-  TRY(gmm_event_export(event, &handle));
-  TRY(gmm_event_import(context, &handle, NULL, &same));
-  TRY(gmm_alloc(context, 3 * MIB, DESC(alloc_desc, .kind = k, .flags = GMM_ALLOC_DEDICATED), &block));
-  TRY(gmm_ipc_export(context, block, &handle));
-  TRY(gmm_ipc_import(context, &handle, NULL, &imports[0]));
-  TRY(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &file));
-  const bool has_file = result == GMM_OK;
-  TRY(gmm_ipc_import_fd(context, file.fd, DESC(ipc_fd_desc, .type = file.type, .size = file.size), &imports[1]));
-  if (has_file) close(file.fd);
-  TRY(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
-  TRY(gmm_heap_create(context, DESC(heap_desc, .kind = k, .minimum_extent = 16 * MIB), &heap));
-  TRY(gmm_heap_reserve(heap, 16 * MIB));
-  for (unsigned i = 0; i < 4; ++i) TRY(gmm_heap_alloc(heap, 4 * MIB, 0, 0, GMM_STREAM_DEFAULT, &parts[i]));
-  for (unsigned i = 0; i < 4; i += 2) TRY(gmm_free(context, parts[i], GMM_STREAM_DEFAULT));
-  TRY(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
-  TRY(gmm_heap_reserve(heap, 0));
-  if (result == GMM_OK && k == GMM_KIND_VMM) {
-    result = gmm_compact(context, NULL, DESC(compact_desc, .flags = GMM_COMPACT_LIVE), DESC(compact_info));
-    if (result == GMM_UNCHANGED) result = GMM_OK;
-  }
-  TRY(gmm_tag_create(context, "filed", DESC(tag_desc, .contents = GMM_CONTENTS_FILE), &tag));
-  TRY(gmm_alloc(context, 3 * MIB, DESC(alloc_desc, .kind = k, .tag = tag), &parts[0]));
-  if (k == GMM_KIND_VMM) {
-    TRY(gmm_pause(context, DESC(pause_desc, .tags = &tag, .tag_count = 1), NULL));
-    TRY(gmm_backup_map(context, parts[0], 3 * MIB, &view));
-    TRY(gmm_resume(context, DESC(pause_desc, .tags = &tag, .tag_count = 1), NULL));
-  }
-  for (unsigned i = 0; i < 2; ++i) UNDO(imports[i], gmm_ipc_close(context, imports[i]));
-  UNDO(same, gmm_event_destroy(same));
-  UNDO(event, gmm_event_destroy(event));
-  UNDO(true, gmm_reset(context));
-  UNDO(heap, gmm_heap_destroy(heap));
-  UNDO(tag, gmm_tag_destroy(context, tag));
-  if (is_traced) {
-    const gmm_result traced = gmm_trace_end(context);  // says so when an event found no memory
-    if (traced != GMM_OK) result = message_has("no host memory") ? GMM_ERROR_OUT_OF_HOST_MEMORY : traced;
-  }
-  return result;
-}
-
-// The allocations are of the caller's thread and of the lease's, which tries again.
-static gmm_result little_of_a_lease(void) {
-  gmm_lease *lease = NULL;
-  gmm_ticket *ticket = NULL;
-  gmm_tag tag = 0;
-  void *block = NULL;
-  gmm_lease_info info = {.struct_size = sizeof info};
-  gmm_result result = gmm_tag_create(context, "leased", DESC(tag_desc, .contents = GMM_CONTENTS_HOST), &tag);
-  TRY(gmm_alloc(context, 4 * MIB, DESC(alloc_desc, .kind = GMM_KIND_VMM, .tag = tag), &block));
-  TRY(gmm_pause(context, NULL, NULL));
-  TRY(gmm_lease_create(context, DESC(lease_desc, .name = "poor"), &lease));
-  TRY(gmm_lease_offer(lease, tag, 1));
-  TRY(gmm_lease_request(lease, NULL, &ticket));
-  TRY(gmm_ticket_wait(ticket, GMM_FOREVER, NULL));
-  if (lease != NULL) OK(gmm_lease_query(lease, &info));
-  CHECK((info.state == GMM_LEASE_IN_USE) == (result == GMM_OK));
-  if (result == GMM_OK) CHECK_EQUAL(state_of(block), GMM_STATE_ACTIVE);
-  UNDO(ticket, gmm_ticket_destroy(ticket));
-  UNDO(info.state == GMM_LEASE_IN_USE, gmm_lease_return(lease));
-  UNDO(lease, gmm_lease_destroy(lease));
-  UNDO(block, gmm_free(context, block, GMM_STREAM_DEFAULT));
-  UNDO(tag, gmm_tag_destroy(context, tag));
-  return result;
-}
-
-static void fail_each_allocation(gmm_result (*program)(void)) {
-  begin();
-  OK(program());
-  const int64_t calls = counted.calls;
-  end_counted();
-  int failed = 0;
-  gmm_context *const first = context;
-  for (int64_t k = 0; k < calls + 2 && check_state.failures <= 10; ++k) {
-    counted.calls = 0;
-    counted.fail_at = k;
-    gmm_result result = gmm_context_create(DESC(context_desc, .host_allocator = COUNTED), &context);
-    if (result == GMM_OK) {
-      result = program();
-      counted.fail_at = -1;
-      if (result != GMM_OK) OK(program());
-      OK(gmm_context_release(context));
-    }
-    context = first;
-    failed += result != GMM_OK;
-    CHECK_MESSAGE(result == GMM_OK || result == GMM_ERROR_OUT_OF_HOST_MEMORY,
-                  "host allocation %lld failed and gave %s: %s", (long long)k, gmm_result_name(result),
-                  gmm_last_error_message());
-    CHECK_MESSAGE(counted.bytes == 0 && counted.blocks == 0,
-                  "host allocation %lld failed and %lld bytes in %lld blocks leaked", (long long)k,
-                  (long long)counted.bytes, (long long)counted.blocks);
-  }
-  CHECK(failed > 0);
-  CHECK_EQUAL(counted.wrong, 0);
-}
-CASE(every_host_allocation_may_fail) {
-  fail_each_allocation(little_of_everything);
-  if (backend_id() == GMM_BACKEND_SYCL) return;
-  fail_each_allocation(little_of_the_rest);
-  fail_each_allocation(little_of_a_lease);
 }
 
 // --- Another thread --------------------------------------------------------------------------------------------------
@@ -360,8 +193,7 @@ CASE(every_byte_is_counted) {
   pthread_t staying;
   begin();
   CHECK(counted.bytes > 0);
-  OK(little_of_everything());
-  if (backend_id() != GMM_BACKEND_SYCL) OK(little_of_the_rest());
+  uses_every_family();
   pthread_barrier_init(&used, NULL, 2);
   pthread_barrier_init(&ended, NULL, 2);
   REQUIRE(pthread_create(&staying, NULL, uses_and_stays, NULL) == 0);
@@ -465,7 +297,4 @@ CASE(destroyed_streams_leave_no_memory) {
   end_counted();
 }
 
-int main(void) {
-  start_own_server();
-  return run_cases();
-}
+int main(void) { return run_cases(); }

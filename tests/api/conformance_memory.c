@@ -147,22 +147,22 @@ CASE_OF_KINDS(query_of_freed_memory, ALL_KINDS) {
 
 CASE(query_of_foreign_addresses) {
   int on_stack = 0;
-  void *heap_memory = malloc(1000);
-  const uintptr_t numbers[] = {0,
-                               1,
-                               UINTPTR_MAX,
-                               UINTPTR_MAX / 2,
-                               (uintptr_t)1 << 47,
-                               (uintptr_t)1 << 57,
-                               (uintptr_t)query_of_foreign_addresses};
-  const void *addresses[10] = {&on_stack, heap_memory, "text"};
-  for (unsigned i = 3; i < 10; ++i) addresses[i] = (const void *)numbers[i - 3];
+  void *of_malloc = malloc(1000);
+  const uintptr_t addresses[] = {(uintptr_t)&on_stack,
+                                 (uintptr_t)of_malloc,
+                                 (uintptr_t)query_of_foreign_addresses,
+                                 0,
+                                 1,
+                                 UINTPTR_MAX,
+                                 UINTPTR_MAX / 2,
+                                 (uintptr_t)1 << 47,
+                                 (uintptr_t)1 << 57};
   for (unsigned i = 0; i < sizeof addresses / sizeof addresses[0]; ++i) {
-    gmm_pointer_info info = query(addresses[i]);
-    CHECK_MESSAGE(info.state == GMM_STATE_UNKNOWN, "address %u (%p) has state %u", i, addresses[i], info.state);
+    const gmm_pointer_info info = query((const void *)addresses[i]);
+    CHECK_MESSAGE(info.state == GMM_STATE_UNKNOWN, "address %u has state %u", i, info.state);
     CHECK(info.kind == GMM_KIND_UNSPECIFIED && info.tag == 0 && info.device == GMM_DEVICE_HOST && info.ipc_routes == 0);
   }
-  free(heap_memory);
+  free(of_malloc);
 }
 
 // The counters stay as they were, and so does the block.

@@ -42,12 +42,15 @@ CASE_OF_KINDS(a_heap_with_a_reserve_can_be_destroyed, ALL_KINDS) {
   gmm_heap *heap = HEAP();
   OK(gmm_heap_reserve(heap, 8 * MIB));
   void *block = take_of(heap, 5000);
+  write_pattern(block, 5000, 1, GMM_STREAM_DEFAULT);
   RESULT(gmm_heap_destroy(heap), GMM_ERROR_BUSY);
+  CHECK_PATTERN(block, 5000, 1);
   FREE(block);
   trim();
   CHECK_EQUAL(held(), 8 * MIB);  // the refused end took nothing
   OK(gmm_heap_destroy(heap));
   CHECK_EQUAL(held(), 0);
+  CHECK_EQUAL(state_of(block), GMM_STATE_UNKNOWN);
 }
 
 CASE_OF_KINDS(a_later_number_replaces_it, ALL_KINDS) {

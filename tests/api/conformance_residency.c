@@ -112,13 +112,4 @@ CASE_OF_KINDS(moves_are_in_the_order_of_the_stream, ONLY(GMM_KIND_MANAGED) | ONL
   CHECK_EQUAL(result, GMM_OK);
 }
 
-VMM_CASE(shared_extents_do_not_move) {
-  char *one = ALLOC(10000), *two = ALLOC(10000);
-  if (query(one).allocation_base != query(two).allocation_base) SKIP("the blocks share no extent");
-  write_pattern(one, 10000, 5, GMM_STREAM_DEFAULT);
-  gmm_result result = gmm_move(context, one, GMM_DEVICE_HOST, NULL);
-  CHECK_MESSAGE(result == GMM_ERROR_BUSY || result == GMM_ERROR_NOT_SUPPORTED, "%s", gmm_result_name(result));
-  CHECK_PATTERN(one, 10000, 5);
-}
-
 int main(void) { return run_cases(); }

@@ -88,23 +88,6 @@ CASE_OF_KINDS(per_thread_streams_are_not_one_stream, ALL_KINDS) {
                   "block %u came from a thread whose stream was not done", i);
 }
 
-CASE_OF_KINDS(trim_waits_for_the_work, ALL_KINDS) {
-  open_streams();
-  void *block = ALLOC_STREAM(5 * MIB, a);
-  static gate hold;
-  gate_close(&hold, a, 0.05);
-  OK(gmm_fill(context, block, 1, 5 * MIB, a));
-  OK(gmm_free(context, block, a));
-  uint64_t bytes = 0;
-  OK(gmm_trim(context, NULL, &bytes));
-  if (query(block).state == GMM_STATE_UNKNOWN)
-    CHECK(atomic_load(&hold.passed) == 1);
-  else
-    CHECK_EQUAL(bytes, 0);
-  OK(gmm_stream_synchronize(context, a));
-  NOTHING_STAYS();
-}
-
 // The driver records no event of one device on a stream of another. Memory that such a stream uses is waited for all
 // the same.
 VMM_CASE(streams_of_another_device_keep_the_memory_that_they_use) {

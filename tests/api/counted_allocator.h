@@ -55,7 +55,7 @@ static void counted_deallocate(void *user, void *memory, uint64_t size) {
 
 // Gives the case another context, whose memory is counted. end_counted() ends it and checks that it left nothing.
 static gmm_context *uncounted;
-static void begin_counted(gmm_log_callback log) {
+__attribute__((unused)) static void begin_counted(gmm_log_callback log) {
   memset((void *)&counted, 0, sizeof counted);
   counted.fail_at = -1;
   gmm_context *made = OPEN(.host_allocator = COUNTED, .host_devices = device_count(), .log = log);

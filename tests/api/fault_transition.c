@@ -185,24 +185,4 @@ VMM_CASE(another_thread_and_device) {
   check_blocks(500);
 }
 
-// Dropped contents need no copy that would wait by the way: the device itself is waited for.
-VMM_CASE(work_in_flight_ends_before_memory_goes) {
-  gmm_tag tag = make_tag("busy", GMM_CONTENTS_DROP);
-  void *block = ALLOC_TAG(8 * MIB, tag);
-  gmm_stream streams[3];
-  static gate gates[3];
-  for (int i = 0; i < 3; ++i) {
-    streams[i] = open_stream();
-    gate_close(&gates[i], streams[i], 0.05 + 0.05 * i);
-    OK(gmm_fill(context, block, i, 8 * MIB, streams[i]));
-  }
-  OK(gmm_pause(context, NULL, NULL));
-  for (int i = 0; i < 3; ++i) CHECK_EQUAL(atomic_load(&gates[i].passed), 1);
-  CHECK_EQUAL(state_of(block), GMM_STATE_PAUSED);
-  OK(gmm_resume(context, NULL, NULL));
-  for (int i = 0; i < 3; ++i) OK(gmm_stream_synchronize(context, streams[i]));  // nothing touched what was away
-  write_pattern(block, 8 * MIB, 3, GMM_STREAM_DEFAULT);
-  CHECK_PATTERN(block, 8 * MIB, 3);
-}
-
 int main(void) { return run_cases(); }

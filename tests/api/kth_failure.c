@@ -1,17 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// For every operation and every k, the k-th driver call of the operation fails. Either the operation fails with a clear
-// error and leaves everything as before, or it survives the failure and completes. In both cases nothing is leaked, and
-// a retry works. Only the fake driver can fail on demand, so the test runs on nothing else.
+// For every operation and every k, the k-th driver call of the operation fails, or the k-th call of the host allocator.
+// Either the operation fails with a clear error and leaves everything as before, or it survives the failure and
+// completes. In both cases nothing is leaked, and a retry works. Only the fake driver can fail on demand, so the test
+// runs on nothing else.
 #define _GNU_SOURCE  // memfd_create()
 #include <sys/mman.h>
 
+#include "counted_allocator.h"
 #include "kth_operations.h"
 
 static void take(void (*step)(void)) {
   if (step != NULL) step();
 }
 static const char *current_entry;  // NULL: any
-static int current_error;
+static int current_error;          // HOST_MEMORY: the host allocator fails, and no driver call
+enum { HOST_MEMORY = GMM_ERROR_OUT_OF_HOST_MEMORY };
+
+static gmm_context_desc desc_of_pass(void) {
+  gmm_context_desc desc = {.struct_size = sizeof desc, .backend = GMM_BACKEND_CUDA};
+  memset((void *)&counted, 0, sizeof counted);
+  counted.fail_at = -1;
+  if (current_error == HOST_MEMORY) desc.host_allocator = (gmm_host_allocator)COUNTED;
+  return desc;
+}
+static uint64_t failures_before;
+static void begin_failing(uint64_t k) {
+  failures_before = fake.failures();
+  if (current_error != HOST_MEMORY)
+    fake.fail(current_entry, k, current_error);
+  else
+    counted.fail_at = counted.calls + (int64_t)k - 1;
+}
+// Whether a call failed.
+static bool end_failing(void) {
+  const bool happened =
+      current_error == HOST_MEMORY ? counted.calls > counted.fail_at : fake.failures() > failures_before;
+  fake.fail(NULL, 0, 0);
+  counted.fail_at = -1;
+  return happened;
+}
 
 // Page-locked memory for contents, or to copy through, is there for the next pause, whether this one failed or not.
 static bool arena_stays(void) {
@@ -45,6 +72,9 @@ static void check_nothing_leaked(const fake_cuda_live_t before) {
   SAME(events, why);
   SAME(host_bytes, why);
   SAME(context_references, why);
+  CHECK_EQUAL(counted.bytes, 0);
+  CHECK_EQUAL(counted.blocks, 0);
+  CHECK_EQUAL(counted.wrong, 0);
 }
 static void check_same_counters(const gmm_stats_info before) {
   const char *const why = "counted after the failure";
@@ -63,7 +93,8 @@ static void check_same_counters(const gmm_stats_info before) {
 static bool fail_at(uint64_t k) {
   fake_cuda_live_t at_start, before, now;
   fake.live(&at_start);
-  context = open_context(0);
+  const gmm_context_desc desc = desc_of_pass();
+  context = open_of(&desc);
   read_device(0);
   begin_operation();
   take(current->prepare);
@@ -72,15 +103,13 @@ static bool fail_at(uint64_t k) {
   const int known = atomic_load(&check_state.failures);
   const gmm_stats_info counters = stats();
   fake.live(&before);
-  const uint64_t failures = fake.failures();
   CUcontext context_before = NULL, context_after = NULL;
   cuda.cuCtxGetCurrent(&context_before);
-  fake.fail(current_entry, k, current_error);
+  begin_failing(k);
   gmm_result result = current->run();
-  fake.fail(NULL, 0, 0);
+  const bool happened = end_failing();
   cuda.cuCtxGetCurrent(&context_after);
   CHECK(context_before == context_after);
-  const bool happened = fake.failures() > failures;
   char message[600];
   snprintf(message, sizeof message, "%s", gmm_last_error_message());
   const int32_t native = gmm_last_native_code();
@@ -89,10 +118,14 @@ static bool fail_at(uint64_t k) {
   if (result < 0) {
     const bool is_memory = result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_OUT_OF_HOST_MEMORY;
     CHECK_MESSAGE(strlen(message) > 20, "the message says too little: \"%s\"", message);
-    CHECK_MESSAGE(native == current_error || is_memory, "the native code is %d, the driver said %d: %s: %s", native,
-                  current_error, gmm_result_name(result), message);
-    CHECK_MESSAGE(result == GMM_ERROR_DRIVER || is_memory || result == GMM_ERROR_NOT_SUPPORTED,
-                  "not a result of a failing driver: %s: %s", gmm_result_name(result), message);
+    if (current_error == HOST_MEMORY) {  // an arena without memory for its lists is at its limit
+      CHECK_MESSAGE(is_memory || result == GMM_ERROR_LIMIT_EXCEEDED, "%s: %s", gmm_result_name(result), message);
+    } else {
+      CHECK_MESSAGE(native == current_error || is_memory, "the native code is %d, the driver said %d: %s: %s", native,
+                    current_error, gmm_result_name(result), message);
+      CHECK_MESSAGE(result == GMM_ERROR_DRIVER || is_memory || result == GMM_ERROR_NOT_SUPPORTED,
+                    "not a result of a failing driver: %s: %s", gmm_result_name(result), message);
+    }
     if (!current->may_have_begun) {
       if (!current->may_cache) {
         fake.live(&now);
@@ -142,7 +175,7 @@ static void every_k(void) {
   }
   printf("# %s: %llu calls failed one by one, of %llu\n", current->name, (unsigned long long)runs,
          (unsigned long long)(k - 1));
-  CHECK(k > 1 || current->may_make_no_call || current_entry != NULL);
+  CHECK(k > 1 || current->may_make_no_call || current_entry != NULL || current_error == HOST_MEMORY);
 }
 
 // The context itself: opening fails cleanly at every k.
@@ -150,20 +183,20 @@ static void opening_fails_cleanly(void) {
   fake_cuda_live_t at_start;
   fake.live(&at_start);
   for (uint64_t k = 1; k < 2000; ++k) {
-    const uint64_t failures = fake.failures();
+    const gmm_context_desc desc = desc_of_pass();
     gmm_context *opened = NULL;
-    fake.fail(NULL, k, current_error);
-    const gmm_result result = gmm_context_create(DESC(context_desc, .backend = GMM_BACKEND_CUDA), &opened);
-    fake.fail(NULL, 0, 0);
+    begin_failing(k);
+    const gmm_result result = gmm_context_create(&desc, &opened);
+    const bool happened = end_failing();
     if (result == GMM_OK)
       OK(gmm_context_release(opened));
     else
-      CHECK_MESSAGE(
-          (result == GMM_ERROR_DRIVER || result == GMM_ERROR_NO_BACKEND || result == GMM_ERROR_OUT_OF_MEMORY) &&
-              opened == NULL,
-          "k = %llu: %s: %s", (unsigned long long)k, gmm_result_name(result), gmm_last_error_message());
+      CHECK_MESSAGE((result == GMM_ERROR_DRIVER || result == GMM_ERROR_NO_BACKEND ||
+                     result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_OUT_OF_HOST_MEMORY) &&
+                        opened == NULL,
+                    "k = %llu: %s: %s", (unsigned long long)k, gmm_result_name(result), gmm_last_error_message());
     check_nothing_leaked(at_start);
-    if (fake.failures() == failures) {
+    if (!happened) {
       CHECK_EQUAL(result, GMM_OK);
       return;
     }
@@ -177,12 +210,13 @@ int main(int count, char **words) {
     return 0;
   }
   setenv("GMM_BACKEND", "cuda", 1);
+  ends_begin();
   // Each k opens a context, whose first pause takes the pages of a whole segment: 32 MiB without a limit. The largest
   // operation has contents of 8 MiB.
   setenv("GMM_BACKUP_ARENA_LIMIT", "8388608", 1);
   // `kth_failure WORDS`: only the operations whose names contain them.
   const char *only = count == 2 ? words[1] : NULL;
-  // CUDA_ERROR_UNKNOWN and CUDA_ERROR_OUT_OF_MEMORY of any call, and the calls that no count of calls has.
+  // CUDA_ERROR_UNKNOWN and CUDA_ERROR_OUT_OF_MEMORY of any call, the calls that no count of calls has, and host memory.
   static const struct {
     const char *entry;
     int error;
@@ -191,11 +225,16 @@ int main(int count, char **words) {
                 {"cuCtxGetCurrent", 999},
                 {"cuCtxPushCurrent", 999},
                 {"cuCtxPopCurrent", 999},
-                {"cuThreadExchangeStreamCaptureMode", 999}};
+                {"cuThreadExchangeStreamCaptureMode", 999},
+                {NULL, HOST_MEMORY}};
   for (unsigned p = 0; p < sizeof passes / sizeof *passes; ++p) {
     current_entry = passes[p].entry;
     current_error = passes[p].error;
-    check_label("(%s, error %d)", current_entry == NULL ? "any call" : current_entry, current_error);
+    check_label("(%s, error %d)",
+                current_error == HOST_MEMORY ? "host memory"
+                : current_entry == NULL      ? "any call"
+                                             : current_entry,
+                current_error);
     if (only == NULL && current_entry == NULL) RUN(opening_fails_cleanly);
     for (unsigned i = 0; i < operation_count; ++i) {
       if (only != NULL && strstr(operations[i].name, only) == NULL) continue;

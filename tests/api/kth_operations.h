@@ -118,15 +118,16 @@ static void prepare_freeing_recorded(void) {
   MUST(gmm_stream_synchronize(context, made.other_stream));
   write_pattern(made.block, made.size, 4, made.stream);
 }
-// The name is there until the block is freed.
-static void is_named(void) {
+static void has_name(const char *name) {
   gmm_block_info block = {.struct_size = sizeof block};
   gmm_snapshot *snapshot = NULL;
   MUST(gmm_snapshot_create(context, NULL, &snapshot));
   OK(gmm_snapshot_query_block(snapshot, 0, &block));
   OK(gmm_snapshot_destroy(snapshot));
-  CHECK(strcmp(block.name, "named") == 0);
+  CHECK(strcmp(block.name, name) == 0);
 }
+static void is_unnamed(void) { has_name(""); }
+static void is_named(void) { has_name("named"); }  // until it is freed
 static void prepare_freeing_named(void) {
   prepare_freeing_recorded();
   MUST(gmm_name(context, made.block, "named"));
@@ -212,7 +213,9 @@ static void is_trimmed(void) {
   nothing_is_reserved();
 }
 static void is_reset(void) {
-  CHECK_EQUAL(stats().reserved_bytes, 0);
+  // Without host memory to ask for the streams, memory goes back with the next trim.
+  CHECK(stats().reserved_bytes == 0 || message_has("No host memory"));
+  nothing_is_reserved();
   CHECK_EQUAL(query(made.blocks[0]).state, GMM_STATE_UNKNOWN);
   memset(made.blocks, 0, sizeof made.blocks);
   void *fresh = FILLED(1000, 1);

@@ -3,16 +3,16 @@
 """Touches host memory and gives it back, so that a virtual machine whose memory grows with use has it before something
 is measured.
 
-Usage: grow_memory.py GIB [SECONDS]      until GIB are available, for at most SECONDS (30)
+Usage: grow_memory.py GIB SECONDS      until GIB are available, for at most SECONDS
 
 Stops when 3 seconds have passed in which nothing was added, and always leaves 3 GiB. Prints what was and what is
 available.
 """
+import concurrent.futures
 import ctypes
 import mmap
 import pathlib
 import sys
-import threading
 import time
 
 PIECE, LEFT, PATIENCE = 256 << 20, 3 << 30, 3
@@ -25,31 +25,26 @@ def available():
 
 
 def main():
-    target, seconds = int(sys.argv[1]) << 30, float(sys.argv[2]) if len(sys.argv) > 2 else 30
+    begin, before, touched = time.monotonic(), available(), []
+    target, end = int(sys.argv[1]) << 30, begin + float(sys.argv[2])
     libc = ctypes.CDLL(None)  # unlike the module mmap it lets other threads run
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
     kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_POPULATE
-    begin, before, touched = time.monotonic(), available(), []
 
     def work():
         last = begin
-        while (available() + len(touched) * PIECE < target and time.monotonic() - begin < seconds
-               and time.monotonic() - last < PATIENCE):
+        while available() + sum(touched) < target and time.monotonic() < min(end, last + PATIENCE):
             if available() < LEFT + 4 * PIECE:
                 time.sleep(0.05)
-            elif libc.mmap(None, PIECE, mmap.PROT_READ | mmap.PROT_WRITE, kind, -1, 0) in (
-                    None, ctypes.c_void_p(-1).value):
+            elif libc.mmap(None, PIECE, mmap.PROT_READ | mmap.PROT_WRITE, kind, -1, 0) == ctypes.c_void_p(-1).value:
                 return
             else:
                 touched.append(PIECE)
                 last = time.monotonic()
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: work(), range(4)))
     after = (available() + sum(touched)) / 2**30
     print(f"host memory available: {before / 2**30:.1f} GiB before, {after:.1f} GiB with "
           f"{sum(touched) / 2**30:.1f} GiB touched, {time.monotonic() - begin:.1f} s")

@@ -6,10 +6,9 @@ Needs PyTorch with CUDA, gmm on PYTHONPATH, and the GPU to itself. Two processes
 so that clocks and neighbours do the same to both. Each block gives one ratio, and the median of them counts.
 PYTORCH_CUDA_ALLOC_CONF goes to the process with PyTorch's own allocator.
 
-    train_gpt2.py [--slower 1.02]
+    train_gpt2.py                 or
     train_gpt2.py --rehearse      a tiny model on the CPU, without gmm: shows only that the script runs
 """
-import argparse
 import collections
 import concurrent.futures
 import os
@@ -28,6 +27,7 @@ Shape = collections.namedtuple("Shape", "layers heads width vocabulary batch len
 SMALL = Shape(12, 12, 768, 50257, batch=8, length=1024, blocks=10, steps=10)  # GPT-2 small: 124 million parameters
 TINY = Shape(2, 2, 32, 101, batch=2, length=16, blocks=3, steps=3)
 WARM_UP = 5
+SLOWER = 1.02  # the most that a step may take, as a ratio
 
 
 def make_model(torch, shape):
@@ -128,17 +128,17 @@ class Trainer:
         return *(peaks if self.allocator else (0, 0)), float(self.loss)
 
 
-def start(name, rehearse):
+def start(name, trainer):
     environment = {variable: value for variable, value in os.environ.items()
                    if name != "gmm" or variable not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
-    return Remote(f"import train_gpt2\ntrainer = train_gpt2.Trainer({'' if rehearse else name!r})", env=environment,
-                  cwd=HERE)
+    return Remote(f"import train_gpt2\ntrainer = train_gpt2.Trainer({trainer!r})", env=environment, cwd=HERE)
 
 
-def compare(rehearse):
-    """The median ratio of the times of a step, and the last words of both processes."""
+def main():
+    rehearse = sys.argv[1:] == ["--rehearse"]
     with concurrent.futures.ThreadPoolExecutor() as threads:
-        trainers = dict(zip(("torch", "gmm"), threads.map(lambda name: start(name, rehearse), ("torch", "gmm"))))
+        starting = {name: threads.submit(start, name, "" if rehearse else name) for name in ("torch", "gmm")}
+    trainers = {name: future.result() for name, future in starting.items()}
     try:
         ratios, times, calls = [], {"torch": [], "gmm": []}, []
         for number in range((TINY if rehearse else SMALL).blocks):
@@ -158,23 +158,13 @@ def compare(rehearse):
     for name, (reserved, live, loss) in ends.items():
         print(f"# {name}: peak reserved {reserved / MIB:.1f} MiB, peak live {live / MIB:.1f} MiB, last loss {loss:.4f}",
               flush=True)
-    return statistics.median(ratios), ends
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--slower", type=float, default=1.02, help="the most that a step may take, as a ratio")
-    parser.add_argument("--rehearse", action="store_true")
-    arguments = parser.parse_args()
-    ratio, ends = compare(arguments.rehearse)
-    (theirs, _, their_loss), (ours, _, our_loss) = ends["torch"], ends["gmm"]
+    (theirs, _, their_loss), (ours, _, our_loss), ratio = ends["torch"], ends["gmm"], statistics.median(ratios)
     tap.check(abs(their_loss - our_loss) < 0.1, "GPT-2 small: the losses of both agree")
-    if not arguments.rehearse:
-        tap.check(ratio <= arguments.slower, f"GPT-2 small: a step takes {ratio:.4f} of the time with PyTorch's "
-                                             f"allocator (at most {arguments.slower})")
-        tap.check(0 < ours < theirs,
-                  f"GPT-2 small: peak reserved is {ours / theirs:.4f} of PyTorch's")
-    sys.exit(tap.end())
+    if not rehearse:
+        tap.check(ratio <= SLOWER, f"GPT-2 small: a step takes {ratio:.4f} of the time with PyTorch's "
+                                   f"allocator (at most {SLOWER})")
+        tap.check(0 < ours < theirs, f"GPT-2 small: peak reserved is {ours / theirs:.4f} of PyTorch's")
+    tap.finish()
 
 
 if __name__ == "__main__":

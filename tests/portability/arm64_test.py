@@ -1,96 +1,97 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library and the preload library for arm64, cross-compiled, and quick tests of both under qemu-user.
+"""A wheel for arm64, cross-compiled and repaired. What is in it runs under qemu-user: the command, tests of the package,
+and the preload library, whose look-up of symbols is assembly.
 
-Usage: arm64_test.py SOURCE_ROOT MESON
+Usage: arm64_test.py SOURCE_ROOT ARM64_ROOT       ARM64_ROOT: as tests/support/setup.sh's setup_arm64 makes it
 
-These run: unit tests of base about atomics and threads, cases of the conformance suite on the host backend, and the
-look-up of the preload library, which is assembly. qemu-user knows no MADV_WIPEONFORK, so nothing that forks is among
-them. With TEST_ARM64=long whole programs of the conformance suite run, which takes minutes: each reservation of
-addresses costs qemu-user milliseconds.
+qemu-user starts no further process of arm64 and knows no MADV_WIPEONFORK, so no test that needs a second process is
+among them.
 """
-import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import venv
+import zipfile
 
-ROOT, MESON = pathlib.Path(sys.argv[1]), sys.argv[2]
-sys.path.insert(0, str(ROOT / "tests" / "support"))
+SOURCE, ROOT = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+sys.path[:0] = [str(SOURCE / "tests" / folder) for folder in ("support", "bindings/python")]
 import tap  # noqa: E402
+from wheel_test import problems_of, wheels  # noqa: E402
 
-#: What forks, what belongs to this machine's kernel, and what counts all characters.
-LEFT_OUT = "-*Child*:*GenerationsDiffer*:MemoryGroup*:Utf8*"
-CONFORMANCE = {program: [""] for program in ("context", "memory", "pause", "stream", "threads")} if os.environ.get(
-    "TEST_ARM64") == "long" else {  # program, the cases whose name has this text
-    "memory": ["DEVICE, device 0", "HOST, device 0", "the_whole_block_is_usable (VMM, device 0)"],
-    "threads": ["DEVICE, device 0"]}
-
-
-def run(folder, *command, **environment):
-    """Whether a command succeeds, and its last lines."""
-    try:
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, cwd=folder,
-                              timeout=900, env=dict(os.environ, **environment))
-    except subprocess.TimeoutExpired:
-        return False, [f"{command[0]} does not end"]
-    return done.returncode == 0, (done.stdout + done.stderr).splitlines()[-40:]
+TESTS = ("test_calls.py", "test_watch.py", "test_registration.py")
+RUN = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+import gmm, platform, pytest
+assert platform.machine() == "aarch64" and gmm.__file__.startswith(sys.argv[2]), gmm.__file__
+# test_ipc starts a second process, which the emulator does not run.
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "not test_ipc[host- and not cuda", *sys.argv[3:]]))
+"""
 
 
-def emulate(folder, program, *arguments, preload="", **environment):
-    return run(folder, "qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={folder}", "-E",
-               f"LD_PRELOAD={preload}", program, *arguments, GMM_BACKEND="host", **environment)
+def run(*command, cwd=None):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+    return done.returncode == 0, [*done.stdout.splitlines()[-40:], *done.stderr.splitlines()[-40:]]
 
 
-def build(folder):
-    gtest = any(pathlib.Path(f"/usr/src/{name}/gtest-all.cc").is_file() for name in (
-        "gtest/src", "googletest/googletest/src"))
-    programs = [f"tests/api/conformance_{program}" for program in CONFORMANCE] + ["tests/unit/base_test"] * gtest
-    options = ["-Doptimization=0", "-Ddebug=false", "-Dbench=false", "-Dpython=disabled", "-Djava=disabled",
-               "-Dcsharp=disabled", f"-Dgtest={'enabled' if gtest else 'disabled'}"]
-    good, lines = run(folder, MESON, "setup", f"--cross-file={ROOT / 'bindings/python/arm64.ini'}", *options, ".", ROOT)
-    if good:
-        good, lines = run(folder, "ninja", *programs, "lib/preload/libgmm_preload.so.1.0.0")
-    tap.check(good, "the libraries and their tests compile for arm64", lines)
-    return good, gtest
-
-
-def check_look_up(folder):
-    preload, compiler = ROOT / "tests/preload", "aarch64-linux-gnu-gcc"
+def check_look_up(package, folder):
+    tests, compiler = SOURCE / "tests", ["aarch64-linux-gnu-gcc", "-std=gnu11", "-O1"]
     for number, name in enumerate(("first", "second", "third"), 1):
-        good, lines = run(folder, compiler, "-fPIC", "-shared", f"-DLIBRARY={number}", preload / "look_up_library.c",
-                          "-o", f"liblook_up_{name}.so", "-ldl")
-        tap.check(good, f"liblook_up_{name}.so compiles for arm64", lines)
-    good, lines = run(folder, compiler, "-std=gnu11", "-O1", preload / "look_up_user.c", ROOT / "tests/support/check.c",
-                      "-o", "look_up_user", "-Wl,--no-as-needed", "liblook_up_first.so", "liblook_up_second.so",
-                      "-pthread", "-ldl")
+        run(*compiler, "-fPIC", "-shared", f"-DLIBRARY={number}", tests / "preload/look_up_library.c", "-o",
+            f"liblook_up_{name}.so", cwd=folder)
+    good, lines = run(*compiler, tests / "preload/look_up_user.c", tests / "support/check.c", "-o", "look_up_user",
+                      "-Wl,--no-as-needed", "liblook_up_first.so", "liblook_up_second.so", "-pthread", cwd=folder)
     tap.check(good, "look_up_user.c compiles for arm64", lines)
-    for name, arguments, library in (("look-ups of a program", (), ""), ("look-ups through the preload library",
-                                     ("taken",), folder / "lib/preload/libgmm_preload.so.1.0.0")):
-        good, lines = emulate(folder, "./look_up_user", *arguments, preload=library)
+    for name, arguments, preload in (("look-ups of a program", (), ""), (
+            "look-ups through the preload library", ("taken",), package / "gmm/libgmm_preload.so")):
+        good, lines = run("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={folder}", "-E",
+                          f"LD_PRELOAD={preload}", "./look_up_user", *arguments, cwd=folder)
         tap.check(good, name, lines)
+
+
+def check_wheel(folder):
+    # Without optimisation: whether it builds and works is asked, not how fast.
+    wheel, package = wheels.make(folder / "made", SOURCE, ["-Doptimization=0"], ROOT), folder / "package"
+    tap.check(wheel.name.endswith("_aarch64.whl"), wheel.name)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(package)
+    names = {path.name for path in package.rglob("*") if path.is_file()}
+    missing = {"libgmm.so.1", "libgmm_preload.so", "gmm_torch.cpp", "gmm", "LICENSE"} - names
+    tap.check(not missing, "the libraries, the command and the licence are inside", [str(missing)])
+    problems = problems_of(wheel, package / "gmm")
+    tap.check(not problems, "nothing outside the package is needed but the system's libraries", problems)
+    command = package / "gmm" / "_bin" / "gmm"
+    command.chmod(0o755)  # zipfile forgets it
+    good, lines = run("qemu-aarch64", "-L", ROOT, "-U", "LD_LIBRARY_PATH", command, "--version")
+    tap.check(good and lines[0].startswith("gmm "), "the command runs", lines)
+    # The sources lie beside the tests, and the package must come from the wheel.
+    tests = folder / "tests"
+    shutil.copytree(SOURCE / "tests" / "bindings" / "python", tests)
+    good, lines = run(wheels.arm64_python(ROOT, folder), "-c", RUN, folder / "pytest", package,
+                      *(tests / name for name in TESTS))
+    passed = re.search(r"^(\d+) passed", "\n".join(lines), re.MULTILINE)
+    tap.check(good and passed and int(passed[1]) > 30, f"{passed[1] if passed else 0} tests of the package pass", lines)
+    check_look_up(package, folder)
 
 
 def main():
     for tool, package in (("aarch64-linux-gnu-g++", "g++-aarch64-linux-gnu"), ("qemu-aarch64", "qemu-user")):
         if shutil.which(tool) is None:
-            tap.skip("the library works on arm64", f"there is no {tool} (Debian: {package})")
+            tap.skip("a wheel for arm64", f"there is no {tool} (Debian: {package})")
             tap.finish()
+    if not (ROOT / "ready").is_file():
+        tap.skip("a wheel for arm64", f"no Python of arm64 is in {ROOT}: see setup_arm64 of tests/support/setup.sh")
+        tap.finish()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        good, gtest = build(folder)
-        if good:
-            if gtest:
-                good, lines = emulate(folder, "tests/unit/base_test", f"--gtest_filter={LEFT_OUT}")
-                tap.check(good, "unit tests of base", lines)
-            else:
-                tap.skip("unit tests of base", "there is no source of GoogleTest (Debian: libgtest-dev)")
-            for program, cases in CONFORMANCE.items():
-                for case in cases:
-                    good, lines = emulate(folder, f"tests/api/conformance_{program}", CHECK_ONLY=case)
-                    tap.check(good and any(line.startswith("ok ") for line in lines),
-                              f"conformance_{program}: {case or 'all cases'}", lines)
-            check_look_up(folder)
+        venv.create(folder / "tools", with_pip=True)
+        if run(folder / "tools/bin/python", "-m", "pip", "install", "-q", "--target", folder / "pytest", "pytest")[0]:
+            check_wheel(folder)
+        else:
+            tap.skip("a wheel for arm64", "PyPI cannot be reached")
     tap.finish()
 
 

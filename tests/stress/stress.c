@@ -124,6 +124,7 @@ static gmm_kind any_kind(void) {
   return has_kind(of) ? of : GMM_KIND_DEVICE;
 }
 static uint64_t any_size(void) {
+  if (alone && one_in(2)) return (1 + below(one_in(4) ? 40 : 12)) * MIB;  // past the caches of threads
   static const uint64_t most[] = {256, 256, 4096, 4096, 4096, 65536, 65536, MIB, 6 * MIB};
   return 1 + below(one_in(200) ? 64 * MIB : most[below(sizeof most / sizeof *most)]);
 }
@@ -229,7 +230,8 @@ static void leave_work(block *b, gmm_stream stream) {
   if (is_captured(stream) || device_of(stream, b->device) != b->device) return;
   pthread_rwlock_rdlock(&touching[b->tag]);
   if (look_at(b)) {
-    if (one_in(3)) DO(gmm_stream_call(context, stream, be_slow, (void *)(uintptr_t)(20000 + below(400000))));
+    const uint64_t nanoseconds = alone ? 2000000 : 20000 + below(400000);
+    if (one_in(3)) DO(gmm_stream_call(context, stream, be_slow, (void *)(uintptr_t)nanoseconds));
     DO(gmm_fill(context, b->memory, 0xdd, b->size < MIB ? b->size : MIB, stream));
   }
   pthread_rwlock_unlock(&touching[b->tag]);

@@ -167,22 +167,6 @@ int run_cases(void) {
   return finish_clean();
 }
 
-static char server_folder[] = "/tmp/gmm-server-XXXXXX";
-static pid_t server_owner;
-static void end_own_server(void) {
-  char server[64];
-  if (getpid() != server_owner) return;  // a child
-  snprintf(server, sizeof server, "%s/serve.sock", server_folder);
-  unlink(server);  // which ends the server
-  rmdir(server_folder);
-}
-void start_own_server(void) {
-  if (mkdtemp(server_folder) == NULL) exit(99);
-  setenv("GMM_IPC_DIR", server_folder, 1);
-  server_owner = getpid();
-  atexit(end_own_server);
-}
-
 gmm_alloc_desc alloc_desc(void) {
   return (gmm_alloc_desc){.struct_size = sizeof(gmm_alloc_desc), .kind = kind, .device = device};
 }

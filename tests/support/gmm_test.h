@@ -85,8 +85,6 @@ gmm_scope_desc scope_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k);
 void add_case(const char *name, void (*function)(void), gmm_kind_mask kinds);
 // Runs the cases of the program in the order of their definitions, then finish_clean().
 int run_cases(void);
-// Gives the program a server of leases of its own, whatever else runs on the machine. It ends with the program.
-void start_own_server(void);
 
 gmm_alloc_desc alloc_desc(void);
 // The address of a descriptor of the case's kind and device with further fields.

@@ -249,14 +249,16 @@ setup_language() {
   esac
 }
 
-# A .NET runtime for the tests of C#, which run on Mono otherwise.
-setup_dotnet() {
-  [ -x "$setup_deps/dotnet/dotnetcore2/bin/dotnet" ] && return 0
+# setup_unpacked NAME PACKAGE: this package of PyPI alone, in .deps/NAME.
+setup_unpacked() {
+  [ ! -d "$setup_deps/$1" ] || return 0
   setup_python || return 1
-  setup_say "fetching a .NET Core runtime from PyPI into .deps/dotnet"
-  setup_pip dotnetcore2 --no-deps --target "$setup_deps/dotnet" dotnetcore2 || return 1
-  chmod +x "$setup_deps/dotnet/dotnetcore2/bin/dotnet"
+  setup_say "fetching $2 from PyPI into .deps/$1"
+  setup_pip "$2" --no-deps --target "$setup_deps/$1" "$2"
 }
+
+# A .NET runtime for the tests of C#, which run on Mono otherwise.
+setup_dotnet() { setup_unpacked dotnet dotnetcore2; }
 
 # A Python of 3.13 or newer that was built without a GIL: $PYTHON_FREE_THREADED, one on the PATH, or the one that uv
 # fetches from GitHub (about 55 MB with uv itself). Meson 1.0 does not know Pythons that new, so PyPI's Meson comes too.
@@ -329,18 +331,12 @@ setup_mpi() { setup_needs 'command -v mpicc' libopenmpi-dev 'command -v mpirun' 
 
 # cuda.h, from the toolkit or from PyPI. Nothing of CUDA is linked.
 setup_cuda_headers() {
-  [ -n "$("$setup_root/tests/support/find_cuda_headers.sh" "$setup_deps")" ] && return 0
-  setup_python || return 1
-  setup_say "fetching the header of the CUDA driver API from PyPI into .deps/cuda"
-  setup_pip nvidia-cuda-runtime --no-deps --target "$setup_deps/cuda" 'nvidia-cuda-runtime==13.0.*'
+  [ -n "$("$setup_root/tests/support/find_cuda_headers.sh" "$setup_deps")" ] ||
+    setup_unpacked cuda 'nvidia-cuda-runtime==13.0.*'
 }
 
 # The oldest cuda.h that gmm's declarations must agree with, beside the one above.
-setup_oldest_cuda_header() {
-  [ ! -d "$setup_deps/cuda12" ] || return 0
-  setup_python || return 1
-  setup_pip nvidia-cuda-runtime-cu12 --no-deps --target "$setup_deps/cuda12" 'nvidia-cuda-runtime-cu12==12.0.*'
-}
+setup_oldest_cuda_header() { setup_unpacked cuda12 'nvidia-cuda-runtime-cu12==12.0.*'; }
 
 # Packages of another architecture are not installed: apt-get reads their list into a folder of its own.
 setup_arm64() {

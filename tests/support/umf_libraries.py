@@ -12,29 +12,16 @@ import sys
 import tempfile
 import zipfile
 
-# The wheel of tcmlib has libhwloc.
-WHEELS = {"umf==1.*": "libumf.so.1", "tcmlib==1.*": "libhwloc.so.15"}
+LIBRARIES = ("/libumf.so.1", "/libhwloc.so.15")  # of the wheels of umf and tcmlib
 
-
-def main():
-    out, found = pathlib.Path(sys.argv[1]), {}
-    with tempfile.TemporaryDirectory() as name:
-        for package, library in WHEELS.items():
-            folder = pathlib.Path(name) / library
-            done = subprocess.run([sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "-q",
-                                   "--no-deps", "--only-binary=:all:", "-d", folder, package], check=False)
-            if done.returncode != 0:
-                return 1
-            with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
-                member = next((path for path in wheel.namelist() if path.endswith("/" + library)), None)
-                if member is None:
-                    print(f"umf_libraries.py: the wheel of {package} has no {library}", file=sys.stderr)
-                    return 1
-                found[library] = wheel.read(member)
-    out.mkdir(parents=True, exist_ok=True)
-    for library, contents in found.items():
-        (out / library).write_bytes(contents)
-    return 0
-
-
-sys.exit(main())
+with tempfile.TemporaryDirectory() as folder:
+    subprocess.run([sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "-q", "--no-deps",
+                    "--only-binary=:all:", "-d", folder, "umf==1.*", "tcmlib==1.*"], check=True)
+    wheels = [zipfile.ZipFile(path) for path in pathlib.Path(folder).glob("*.whl")]
+    found = {name: wheel.read(name) for wheel in wheels for name in wheel.namelist() if name.endswith(LIBRARIES)}
+if len(found) != len(LIBRARIES):
+    sys.exit(f"umf_libraries.py: the wheels have only {', '.join(found) or 'neither library'}")
+out = pathlib.Path(sys.argv[1])
+out.mkdir(parents=True, exist_ok=True)
+for name, contents in found.items():
+    (out / pathlib.Path(name).name).write_bytes(contents)

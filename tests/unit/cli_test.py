@@ -42,7 +42,7 @@ def test_words():
             ("the help", ["--help"], 0, "gmm replay", ""),
             ("no command", [], 2, "", "gmm info"),
             ("an unknown command", ["frobnicate"], 2, "", "no command 'frobnicate'"),
-            ("an unknown option", ["info", "--frobnicate"], 2, "", "--frobnicate"),
+            ("an unknown option", ["info", "--frobnicate"], 2, "", "no option '--frobnicate'"),
             ("an unknown backend", ["info", "--backend", "abacus"], 2, "", "--backend does not take 'abacus'"),
             ("an option without a value", ["info", "--device"], 2, "", "--device"),
             ("a number that is none", ["info", "--device", "-1"], 2, "", "'-1'"),
@@ -261,8 +261,8 @@ def test_serve(folder):
     """One server a folder, which runs until it is ended; the next one takes its place."""
     place = ["--folder", str(folder / "leases")]
     expect("the status without a server", ["serve", "--status", *place], 1, err="NOT_READY.*no server runs")
-    expect("a folder that is no path", ["serve", "--folder", "here"], 2, err="--folder here")
-    expect("a user who is none", ["serve", "--user", "root"], 2, err="--user root")
+    expect("a folder that is no path", ["serve", "--folder", "here"], 2, err="--folder does not take 'here'")
+    expect("a user who is none", ["serve", "--user", "root"], 2, err="--user does not take 'root'")
     numbers = []
     for which in ("the first", "a later"):
         with subprocess.Popen([GMM, "serve", *place], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as server:
@@ -276,7 +276,7 @@ def test_serve(folder):
         numbers.append(int((re.search(r"\d+", out) or [0])[0]))
     tap.check(0 < numbers[0] < numbers[1], "a later server has a greater number", [str(numbers)])
     expect("the status after its end", ["serve", "--status", *place], 1, err="NOT_READY")
-    with socket.socket(socket.AF_UNIX) as listener:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         (folder / "leases" / "serve.sock").unlink()
         listener.bind(str(folder / "leases" / "serve.sock"))
         listener.listen()

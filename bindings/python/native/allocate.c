@@ -48,23 +48,25 @@ static int parse(const Signature *signature, PyObject *const *arguments, Py_ssiz
   return -1;
 }
 
+/* Takes the number that a helper has made. */
+static int take_number(PyObject *number, uint32_t *to) {
+  const int is_read = number && number_32(number, to);
+  Py_XDECREF(number);
+  return is_read ? 0 : -1;
+}
+
 /* A number, or a name such as "vmm". */
 static int to_kind(PyObject *object, gmm_kind *kind) {
   if (!PyUnicode_Check(object)) return number_32(object, kind) ? 0 : -1;
-  PyObject *number = helper_call(HELPER_KIND, object);
-  const int is_read = number && number_32(number, kind);
-  Py_XDECREF(number);
-  return is_read ? 0 : -1;
+  return take_number(helper_call(HELPER_KIND, object), kind);
 }
 
 static int to_tag(Handle *context, PyObject *object, gmm_tag *tag) {
   if (PyLong_CheckExact(object)) return number_32(object, tag) ? 0 : -1;
   PyObject *pair = PyTuple_Pack(2, context, object);
-  PyObject *number = pair ? helper_call(HELPER_TAG_NUMBER, pair) : NULL;
+  const int result = pair ? take_number(helper_call(HELPER_TAG_NUMBER, pair), tag) : -1;
   Py_XDECREF(pair);
-  const int is_read = number && number_32(number, tag);
-  Py_XDECREF(number);
-  return is_read ? 0 : -1;
+  return result;
 }
 
 static int to_flag(PyObject *object, uint32_t flag, uint32_t *flags) {
@@ -147,7 +149,6 @@ static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
 static Handle *default_context;
 
 PyObject *native_set_default_context(PyObject *module, PyObject *context) {
-  (void)module;
   Handle *old = default_context, *now = context == Py_None ? NULL : (Handle *)context;
   Py_XINCREF(now);
   STORE(default_context, now);
@@ -160,7 +161,6 @@ PyObject *native_set_default_context(PyObject *module, PyObject *context) {
 }
 
 PyObject *native_default_context(PyObject *module, PyObject *unused) {
-  (void)module, (void)unused;
   Handle *context = LOAD(default_context);
   if (__builtin_expect(!context || !handle_is_open(context), 0)) return helper_call(HELPER_DEFAULT_CONTEXT, NULL);
   Py_INCREF(context);
@@ -192,7 +192,6 @@ static PyObject *run(Handle *owner, PyObject *const *arguments, Py_ssize_t count
 }
 
 PyObject *native_alloc(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
-  (void)module;
   return run(enter_default_context(), arguments, count, names);
 }
 

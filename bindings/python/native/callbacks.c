@@ -24,7 +24,6 @@ void callback_leave(PyGILState_STATE gil) {
 }
 
 PyObject *callbacks_end(PyObject *module, PyObject *unused) {
-  (void)module, (void)unused;
   __atomic_store_n(&is_ended, 1, __ATOMIC_SEQ_CST);
   Py_BEGIN_ALLOW_THREADS
       /* A callback that never returns must not block the process's end: the wait takes at most 10 s. */
@@ -34,7 +33,6 @@ PyObject *callbacks_end(PyObject *module, PyObject *unused) {
 }
 
 PyObject *callbacks_after_fork(PyObject *module, PyObject *unused) {
-  (void)module, (void)unused;
   __atomic_store_n(&callbacks_inside, 0, __ATOMIC_SEQ_CST);
   later_after_fork();
   Py_RETURN_NONE;

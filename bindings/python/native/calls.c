@@ -121,7 +121,6 @@ PyObject *helper_call(int helper, PyObject *argument) {
 }
 
 PyObject *native_set_helper(PyObject *module, PyObject *arguments) {
-  (void)module;
   static const char *const names[HELPER_COUNT] = {"as_stream",   "tag_number", "default_context",
                                                   "kind_number", "exception",  "buffer"};
   const char *name;

@@ -25,7 +25,6 @@ static struct {
 
 // open(path): OSError, LookupError with what the driver lacks, or the CUresult of cuInit().
 static PyObject *open_driver(PyObject *module, PyObject *path) {
-  (void)module;
   const char *text = PyUnicode_AsUTF8AndSize(path, NULL);
   if (text == NULL) return NULL;
   void *library = dlopen(text, RTLD_NOW);
@@ -45,7 +44,6 @@ static PyObject *open_driver(PyObject *module, PyObject *path) {
 
 // state(pid): the CUprocessState, or minus the CUresult of the failure.
 static PyObject *state(PyObject *module, PyObject *pid) {
-  (void)module;
   CUprocessState found = CU_PROCESS_STATE_RUNNING;
   const int number = (int)PyLong_AsLong(pid);
   if (PyErr_Occurred() != NULL) return NULL;
@@ -55,7 +53,6 @@ static PyObject *state(PyObject *module, PyObject *pid) {
 
 // step(name, pid, milliseconds): a CUresult. The milliseconds are for a lock.
 static PyObject *step(PyObject *module, PyObject *arguments) {
-  (void)module;
   const char *name = NULL;
   int pid = 0;
   CUcheckpointLockArgs lock = {0};
@@ -70,7 +67,6 @@ static PyObject *step(PyObject *module, PyObject *arguments) {
 
 // name(code): the driver's name of a CUresult.
 static PyObject *name(PyObject *module, PyObject *code) {
-  (void)module;
   const char *text = NULL;
   const long number = PyLong_AsLong(code);
   if (PyErr_Occurred() != NULL) return NULL;

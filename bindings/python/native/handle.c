@@ -338,27 +338,21 @@ static PyObject *handle_open(PyObject *self, PyObject *arguments) {
   return made;
 }
 
-static PyObject *handle_close(PyObject *self, PyObject *unused) {
-  (void)unused;
-  return handle_close_on((Handle *)self, Py_None);
-}
+static PyObject *handle_close(PyObject *self, PyObject *unused) { return handle_close_on((Handle *)self, Py_None); }
 
 static PyObject *handle_enter_block(PyObject *self, PyObject *unused) {
-  (void)unused;
   Py_INCREF(self);
   return self;
 }
 
 /* Some classes have a close() of their own, for what is not memory. */
 static PyObject *handle_exit_block(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
-  (void)arguments, (void)count;
   return is_memory((Handle *)self) ? handle_close_on((Handle *)self, Py_None)
                                    : PyObject_CallMethod(self, "close", NULL);
 }
 
 /* gmm_reset(). Calls of other threads that use the context refuse it, and it refuses calls that come during it. */
 static PyObject *handle_reset(PyObject *self, PyObject *unused) {
-  (void)unused;
   later_settle();
   Handle *context = handle_enter(self, HANDLE_CONTEXT);
   if (!context) return NULL;
@@ -433,30 +427,23 @@ static void handle_dealloc(PyObject *self) {
   Py_TYPE(self)->tp_free(self);
 }
 
-static PyObject *get_closed(PyObject *self, void *unused) {
-  (void)unused;
-  return PyBool_FromLong(!handle_is_open((Handle *)self));
-}
+static PyObject *get_closed(PyObject *self, void *unused) { return PyBool_FromLong(!handle_is_open((Handle *)self)); }
 
 static PyObject *get_users(PyObject *self, void *unused) {
-  (void)unused;
   return PyLong_FromSsize_t(state_users(LOAD(((Handle *)self)->state)));
 }
 
 static PyObject *get_exports(PyObject *self, void *unused) {
-  (void)unused;
   return PyLong_FromSsize_t(state_exports(LOAD(((Handle *)self)->state)));
 }
 
 static PyObject *get_pointer(PyObject *self, void *unused) {
-  (void)unused;
   Handle *handle = (Handle *)self;
   return handle_is_open(handle) ? PyLong_FromVoidPtr(handle->pointer) : handle_raise_closed(handle);
 }
 
 /* Another thread may close the handle. */
 static PyObject *get_held(PyObject *self, void *unused) {
-  (void)unused;
   Handle *handle = (Handle *)self;
   PyObject *held = handle_callable(handle, &handle->held);
   if (held) return held;
@@ -464,7 +451,6 @@ static PyObject *get_held(PyObject *self, void *unused) {
 }
 
 static int set_held(PyObject *self, PyObject *held, void *unused) {
-  (void)unused;
   PyObject *before = take_held((Handle *)self);
   Py_XINCREF(held);
   ((Handle *)self)->held = held;

@@ -3,7 +3,21 @@
 
 #define KEYWORDS(Function) (PyCFunction)(void (*)(void)) Function
 
-static PyObject *require_main_interpreter(PyObject *module, PyObject *ignored);
+/* The types and callbacks are the process's. A second interpreter would give the first one its own objects. */
+static int in_main_interpreter(void) {
+  if (PyInterpreterState_Get() == PyInterpreterState_Main()) return 1;
+  PyErr_SetString(PyExc_ImportError,
+                  "gmm works in the main interpreter only, and this is a subinterpreter; import it there, or in a "
+                  "process of its own (multiprocessing).");
+  return 0;
+}
+
+/* Python hands a copy of a module that another interpreter has loaded to the next, without its initialiser. So the
+ * package asks first of all. */
+static PyObject *require_main_interpreter(PyObject *module, PyObject *ignored) {
+  if (!in_main_interpreter()) return NULL;
+  Py_RETURN_NONE;
+}
 
 static PyMethodDef functions[] = {{"require_main_interpreter", require_main_interpreter, METH_NOARGS, NULL},
                                   {"callbacks_end", callbacks_end, METH_NOARGS, NULL},
@@ -32,24 +46,6 @@ int native_add_method(PyObject *module, const char *name, PyTypeObject *type, Py
   if (PyModule_AddObject(module, name, method) == 0) return 0;
   Py_DECREF(method);
   return -1;
-}
-
-/* The types and callbacks are the process's. A second interpreter would give the first one its own objects. */
-static int in_main_interpreter(void) {
-  if (PyInterpreterState_Get() == PyInterpreterState_Main()) return 1;
-  PyErr_SetString(PyExc_ImportError,
-                  "gmm works in the main interpreter only, and this is a subinterpreter; import it there, or in a "
-                  "process of its own (multiprocessing).");
-  return 0;
-}
-
-/* Python hands a copy of a module that another interpreter has loaded to the next, without its initialiser. So the
- * package asks first of all. */
-static PyObject *require_main_interpreter(PyObject *module, PyObject *ignored) {
-  (void)module;
-  (void)ignored;
-  if (!in_main_interpreter()) return NULL;
-  Py_RETURN_NONE;
 }
 
 PyMODINIT_FUNC native_swig_init(void);

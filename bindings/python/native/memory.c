@@ -98,21 +98,16 @@ static int memory_getbuffer(PyObject *self, Py_buffer *view, int flags) {
   return -1;
 }
 
-static void memory_releasebuffer(PyObject *self, Py_buffer *view) {
-  (void)view;
-  memory_drop_export((Memory *)self);
-}
+static void memory_releasebuffer(PyObject *self, Py_buffer *view) { memory_drop_export((Memory *)self); }
 
 static Py_ssize_t memory_length(PyObject *self) { return ((Memory *)self)->nbytes; }
 
 static PyObject *memory_get_address(PyObject *self, void *unused) {
-  (void)unused;
   void *address;
   return memory_address(self, &address) < 0 ? NULL : PyLong_FromVoidPtr(address);
 }
 
 static PyObject *memory_get_stream(PyObject *self, void *unused) {
-  (void)unused;
   Memory *memory = (Memory *)self;
   if (!memory->stream) return PyLong_FromVoidPtr((void *)memory->raw_stream);
   if (!handle_is_open(memory->stream)) return PyLong_FromVoidPtr((void *)GMM_STREAM_DEFAULT);

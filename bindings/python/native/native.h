@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file native.h
- * The module beside the functions that SWIG wraps: handles and memory as Python objects. They count their
- * users, so that nothing is freed while it is used. README.md is the map of the files, and has the rules of guard.h.
+ * The module beside the functions that SWIG wraps (native.i): handles and memory as Python objects. They count their
+ * users, so that no call and no view outlives its memory. The GIL guards every field of every object, or guard.h in a
+ * Python without one; fields that it does not guard are set before the object is open, and stay.
  */
 #ifndef GMM_PYTHON_NATIVE_H
 #define GMM_PYTHON_NATIVE_H

@@ -16,7 +16,6 @@ static int read_scope(PyObject *self, PyObject **scope) {
 }
 
 static PyObject *scope_enter(PyObject *self, PyObject *unused) {
-  (void)unused;
   PyObject *scope;
   if (read_scope(self, &scope) < 0) return NULL;
   PyObject *begun = PyObject_CallObject(PyTuple_GET_ITEM(scope, 0), PyTuple_GET_ITEM(scope, 1));
@@ -30,7 +29,6 @@ static PyObject *scope_enter(PyObject *self, PyObject *unused) {
 }
 
 static PyObject *scope_exit(PyObject *self, PyObject *arguments) {
-  (void)arguments;
   PyObject *scope;
   if (read_scope(self, &scope) < 0) return NULL;
   PyObject *end = PyTuple_GET_ITEM(scope, 2);

@@ -77,7 +77,6 @@ static int read_numbers(PyObject *tuple, Py_ssize_t *numbers) {
 static PyObject *view_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
   PyObject *memory, *address, *shape, *strides, *dtype;
   int readonly;
-  (void)keywords;
   if (!PyArg_ParseTuple(arguments, "O!OO!O!O!p:View", &Memory_Type, &memory, &address, &PyTuple_Type, &shape,
                         &PyTuple_Type, &strides, &PyTuple_Type, &dtype, &readonly))
     return NULL;
@@ -132,7 +131,6 @@ int view_address(PyObject *object, void **address) {
 
 /* _host_reaches(): whether the host may use the address now. */
 static PyObject *view_host_reaches(PyObject *self, PyObject *unused) {
-  (void)unused;
   Memory *memory = ((View *)self)->memory;
   if (memory_check_open(memory) < 0) return NULL;
   if (memory_check_host_access(memory) == 0) Py_RETURN_TRUE;
@@ -186,10 +184,7 @@ static int view_getbuffer(PyObject *self, Py_buffer *buffer, int flags) {
   return 0;
 }
 
-static void view_releasebuffer(PyObject *self, Py_buffer *buffer) {
-  (void)buffer;
-  memory_drop_export(((View *)self)->memory);
-}
+static void view_releasebuffer(PyObject *self, Py_buffer *buffer) { memory_drop_export(((View *)self)->memory); }
 
 /* --- DLPack, out -------------------------------------------------------------------------------------------------- */
 
@@ -304,7 +299,6 @@ static PyObject *numbers(const int64_t *values, int count) {
  *
  * From then on the capsule holds its tensor. */
 PyObject *native_dlpack_import(PyObject *module, PyObject *capsule) {
-  (void)module;
   const DLManagedTensorVersioned *versioned = take(capsule, VERSIONED, USED_VERSIONED);
   const DLManagedTensor *legacy = versioned ? NULL : take(capsule, LEGACY, USED_LEGACY);
   if (!versioned && !legacy) {
@@ -331,7 +325,6 @@ PyObject *native_dlpack_import(PyObject *module, PyObject *capsule) {
 }
 
 PyObject *native_view_address(PyObject *module, PyObject *object) {
-  (void)module;
   Py_buffer view;
   if (PyObject_GetBuffer(object, &view, PyBUF_FULL_RO) < 0) return NULL;
   PyObject *address = PyLong_FromVoidPtr(view.buf);
@@ -342,24 +335,20 @@ PyObject *native_view_address(PyObject *module, PyObject *object) {
 /* --- The type ----------------------------------------------------------------------------------------------------- */
 
 static PyObject *get_buffer(PyObject *self, void *unused) {
-  (void)unused;
   Memory *memory = ((View *)self)->memory;
   return reference(memory->base.kind == HANDLE_EXTERNAL ? NULL : memory);
 }
 
 static PyObject *get_address(PyObject *self, void *unused) {
-  (void)unused;
   void *address;
   return view_address(self, &address) < 0 ? NULL : PyLong_FromVoidPtr(address);
 }
 
 static PyObject *get_closed(PyObject *self, void *unused) {
-  (void)unused;
   return PyBool_FromLong(!handle_is_open(&((View *)self)->memory->base));
 }
 
 static PyObject *get_contiguous(PyObject *self, void *unused) {
-  (void)unused;
   return PyBool_FromLong(PyBuffer_IsContiguous(&((View *)self)->layout, 'C'));
 }
 

@@ -191,12 +191,6 @@ struct State final : AllocatorState {
   PoolState blocks;
 };
 
-struct Note {
-  DeviceIndex device;
-  c10::approx_time_t time;
-  std::vector<std::pair<std::string, std::string>> words;
-};
-
 class Allocator final : public CUDAAllocator {
  public:
   Allocator() = default;
@@ -401,14 +395,6 @@ class Allocator final : public CUDAAllocator {
       }
       out.device_traces.push_back(std::move(entries));
     }
-    if (include_traces) {
-      for (const Note &note : notes_.read()) {
-        AnnotationEntry entry(note.device, note.time);
-        entry.time_.t_ = to_microseconds(note.time);
-        for (const auto &[key, value] : note.words) entry.recordUserMetadata(key, value);
-        out.external_annotations.push_back(std::move(entry));
-      }
-    }
     out.config_metadata.max_split_size = std::numeric_limits<size_t>::max();
     out.config_metadata.pinned_num_register_threads = 1;
     return out;
@@ -439,19 +425,8 @@ class Allocator final : public CUDAAllocator {
       devices_[i]->history.resize(most);
       if (!enabled || clear) devices_[i]->history.clear();
     }
-    notes_.resize(most);
-    if (!enabled || clear) notes_.clear();
     history_on_ = enabled;
     update_recording();
-  }
-
-  void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &words) override {
-    if (history_on_) notes_.add({current_device(), c10::getApproximateTime(), words});
-  }
-
-  void pushCompileContext(std::string &words) { compile_contexts().push_back(words); }
-  void popCompileContext() {
-    if (!compile_contexts().empty()) compile_contexts().pop_back();
   }
 
   Context getContextForPointer(const void *memory) {
@@ -616,11 +591,6 @@ class Allocator final : public CUDAAllocator {
  private:
   static uint64_t address_of(const void *memory) { return reinterpret_cast<uintptr_t>(memory); }
 
-  static std::vector<std::string> &compile_contexts() {
-    thread_local std::vector<std::string> stack;
-    return stack;
-  }
-
   Device &device_of(int32_t number) {
     TORCH_CHECK(0 <= number && number < count_, "Allocator not initialized for device ", number,
                 ": did you call init?");
@@ -643,8 +613,7 @@ class Allocator final : public CUDAAllocator {
     const Context kept = keep ? context : nullptr;
     const c10::approx_time_t now = c10::getApproximateTime();
 #if GMM_TORCH_VERSION >= 208
-    const std::string compile = compile_contexts().empty() ? std::string("N/A") : compile_contexts().back();
-    TraceEntry entry(action, device.index, address, size, as_cuda(stream), pool, now, kept, compile);
+    TraceEntry entry(action, device.index, address, size, as_cuda(stream), pool, now, kept);
 #else
     (void)pool;
     TraceEntry entry(action, device.index, address, size, as_cuda(stream), now, kept);
@@ -777,7 +746,6 @@ class Allocator final : public CUDAAllocator {
   std::atomic<int> context_level_{static_cast<int>(RecordContext::NEVER)};
   std::atomic<uint32_t> skipped_{0};
   std::atomic<CreateContextFn> recorder_{nullptr};
-  Ring<Note> notes_;
   c10::ApproximateClockToUnixTimeConverter clock_;
   std::mutex observers_mutex_;
   std::vector<OutOfMemoryObserver> oom_observers_;

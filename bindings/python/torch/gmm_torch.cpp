@@ -117,13 +117,6 @@ void *slot_alloc(ssize_t size, int device, gmm_stream stream) {
   return memory;  // after NULL PyTorch empties its cache and tries again
 }
 
-using SlotFunction = void *(*)(ssize_t, int, gmm_stream);
-
-template <size_t... number>
-constexpr std::array<SlotFunction, kSlots> all_slots(std::index_sequence<number...>) {
-  return {&slot_alloc<number>...};
-}
-
 }  // namespace gmm_torch
 
 using namespace gmm_torch;  // NOLINT: for the functions below
@@ -160,7 +153,10 @@ void gmm_torch_set_managed(int32_t managed) { is_managed = managed != 0; }
 // The function that allocates memory of a tag and kind for a pluggable allocator under a torch.cuda.MemPool. That
 // allocator's other function is gmm_torch_dealloc(). NULL: 64 pairs have one already. One thread at a time.
 void *gmm_torch_slot(gmm_tag tag, gmm_kind kind) {
-  static constexpr auto kFunctions = all_slots(std::make_index_sequence<kSlots>{});
+  static constexpr auto kFunctions = []<size_t... number>(std::index_sequence<number...>) {
+    return std::array{&slot_alloc<number>...};
+  }
+  (std::make_index_sequence<kSlots>{});
   size_t slot = 0;
   while (slot < slot_count && (slots[slot].tag != tag || slots[slot].kind != kind)) ++slot;
   if (slot == kSlots) return nullptr;
@@ -244,11 +240,6 @@ void gmm_torch_share_version(c10::TensorImpl *tensor, c10::TensorImpl *source) {
 #ifdef GMM_TORCH_CUDA
 int32_t gmm_torch_install(int32_t device_count, int32_t cuda) {
   return guarded([&] { install_allocator(device_count, cuda != 0); });
-}
-
-// A history without contexts, which only a driver's process can gather. For tests without a driver.
-int32_t gmm_torch_record_history(int32_t enabled, uint64_t most) {
-  return guarded([&] { ours().recordHistory(enabled != 0, nullptr, most, RecordContext::NEVER, false, {}); });
 }
 #endif
 

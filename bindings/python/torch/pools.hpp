@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "uses.hpp"
@@ -63,8 +64,7 @@ struct PoolBlock {
 
 struct BySize {
   bool operator()(const PoolBlock *a, const PoolBlock *b) const {
-    if (a->stream != b->stream) return a->stream < b->stream;
-    return a->size != b->size ? a->size < b->size : a->address < b->address;
+    return std::tuple(a->stream, a->size, a->address) < std::tuple(b->stream, b->size, b->address);
   }
 };
 

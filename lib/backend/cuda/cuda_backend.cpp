@@ -65,6 +65,7 @@ static_assert(same(GMM_ADVISE_SET_READ_MOSTLY, CU_MEM_ADVISE_SET_READ_MOSTLY) &&
               same(GMM_ADVISE_UNSET_ACCESSED_BY, CU_MEM_ADVISE_UNSET_ACCESSED_BY));
 static_assert(sizeof(CUipcMemHandle) == kLegacyHandleSize && sizeof(CUipcEventHandle) == kLegacyHandleSize &&
               sizeof(CUmemFabricHandle) == kFabricHandleSize && sizeof(CUuuid) == sizeof(gmm_device_info::uuid));
+static_assert(alignof(CUipcMemHandle) == 1 && alignof(CUipcEventHandle) == 1);
 
 }  // namespace
 
@@ -287,7 +288,7 @@ class CudaBackend final : public Backend {
 
   Status can_create(Device location, uint64_t size) override {
     size_t free_memory = 0, total_memory = 0;
-    GMM_TRY(on(location, [&] { return GMM_CUDA(cuMemGetInfo, &free_memory, &total_memory); }));
+    GMM_TRY(memory_of(location, &free_memory, &total_memory));
     if (size <= total_memory) return Status();
     return fail(GMM_ERROR_OUT_OF_MEMORY,
                 "%" PRIu64 " bytes of VMM memory were asked for, but CUDA device %d has %zu in all.", size,
@@ -370,8 +371,7 @@ class CudaBackend final : public Backend {
 
   Status free_memory(Device device, uint64_t *out) override {
     size_t free_memory = 0, total_memory = 0;
-    // cuMemGetInfo() answers for the current context's device only.
-    GMM_TRY(on(device, [&] { return GMM_CUDA(cuMemGetInfo, &free_memory, &total_memory); }));
+    GMM_TRY(memory_of(device, &free_memory, &total_memory));
     *out = free_memory;
     return Status();
   }
@@ -470,13 +470,11 @@ class CudaBackend final : public Backend {
     if (!has_fabric(device))
       return devices_.lacks(device, "import of another machine's memory",
                             "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED");
-    CUmemFabricHandle fabric = {};
-    std::memcpy(fabric.data, handle, kFabricHandleSize);
     CUmemGenericAllocationHandle imported = 0;
     GMM_TRY(prefix(on(device,
                       [&] {
-                        return GMM_CUDA_COUNTED(cuMemImportFromShareableHandle, &imported, &fabric,
-                                                CU_MEM_HANDLE_TYPE_FABRIC);
+                        return GMM_CUDA_COUNTED(cuMemImportFromShareableHandle, &imported,
+                                                const_cast<uint8_t *>(handle), CU_MEM_HANDLE_TYPE_FABRIC);
                       }),
                    "Importing %" PRIu64
                    " bytes of another machine on CUDA device %d (the exporter may have freed them, or the machines "
@@ -489,19 +487,15 @@ class CudaBackend final : public Backend {
   // --- Legacy IPC: handles of 64 bytes for whole allocations and for events ------------------------------------------
 
   Status legacy_export(void *driver_base, uint8_t out[kLegacyHandleSize]) override {
-    CUipcMemHandle handle = {};
-    GMM_TRY(
-        prefix(at(driver_base, [&] { return GMM_CUDA_COUNTED(cuIpcGetMemHandle, &handle, to_driver(driver_base)); }),
-               "Exporting the allocation at %p by legacy IPC: ", driver_base));
-    std::memcpy(out, handle.reserved, kLegacyHandleSize);
-    return Status();
+    auto *handle = reinterpret_cast<CUipcMemHandle *>(out);
+    return prefix(at(driver_base, [&] { return GMM_CUDA_COUNTED(cuIpcGetMemHandle, handle, to_driver(driver_base)); }),
+                  "Exporting the allocation at %p by legacy IPC: ", driver_base);
   }
 
   Status legacy_import(const uint8_t handle[kLegacyHandleSize], Device device, void **driver_base) override {
     if (!devices_[device].legacy_ipc)
       return devices_.lacks(device, "legacy IPC", "CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED");
-    CUipcMemHandle bytes = {};
-    std::memcpy(bytes.reserved, handle, kLegacyHandleSize);
+    const CUipcMemHandle &bytes = *reinterpret_cast<const CUipcMemHandle *>(handle);
     CUdeviceptr address = 0;
     GMM_TRY(prefix(
         on(device,
@@ -524,19 +518,16 @@ class CudaBackend final : public Backend {
 
   // The driver crashes when another device's context is current (SIGSEGV; seen with driver 580 on two H200).
   Status shared_event_export(Device device, NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override {
-    CUipcEventHandle handle = {};
-    GMM_TRY(prefix(on(device, [&] { return GMM_CUDA(cuIpcGetEventHandle, &handle, to_driver(event)); }),
-                   "Exporting an event: "));
-    std::memcpy(out, handle.reserved, kLegacyHandleSize);
     *fd = -1;
-    return Status();
+    auto *handle = reinterpret_cast<CUipcEventHandle *>(out);
+    return prefix(on(device, [&] { return GMM_CUDA(cuIpcGetEventHandle, handle, to_driver(event)); }),
+                  "Exporting an event: ");
   }
 
   // The engine watches the maker's life. After the maker's death the driver alone decides how a wait ends.
   Status shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t, const Peer &,
                              NativeEvent *out) override {
-    CUipcEventHandle bytes = {};
-    std::memcpy(bytes.reserved, handle, kLegacyHandleSize);
+    const CUipcEventHandle &bytes = *reinterpret_cast<const CUipcEventHandle *>(handle);
     CUevent event = nullptr;
     GMM_TRY(prefix(on(device, [&] { return GMM_CUDA(cuIpcOpenEventHandle, &event, bytes); }),
                    "Opening an event of another process on CUDA device %d: ", device.ordinal));
@@ -971,6 +962,11 @@ class CudaBackend final : public Backend {
     made.kind = kind;
     made.device = device;
     return made;
+  }
+
+  // cuMemGetInfo() answers for the current context's device only.
+  Status memory_of(Device device, size_t *free_memory, size_t *total_memory) {
+    return on(device, [&] { return GMM_CUDA(cuMemGetInfo, free_memory, total_memory); });
   }
 
   Status driver_allocate(Kind kind, uint64_t size, CUdeviceptr *out) {

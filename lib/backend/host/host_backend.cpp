@@ -75,24 +75,6 @@ bool is_zero(const char *bytes, uint64_t size) {
   return true;
 }
 
-struct Search {
-  HostAllocator allocator;
-  const HostViews &views;
-  ZeroRange *ranges;
-  uint64_t count;
-
-  static void run(void *self) {
-    Search *search = static_cast<Search *>(self);
-    for (uint64_t i = 0; i < search->count; ++i) {
-      ZeroRange &range = search->ranges[i];
-      const void *begin = search->views.own(reinterpret_cast<const void *>(range.base));
-      if (!is_zero(static_cast<const char *>(begin), range.size)) range.nonzero = 1;
-    }
-    const HostAllocator allocator = search->allocator;
-    allocator.destroy(search);
-  }
-};
-
 }  // namespace
 
 class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
@@ -309,7 +291,14 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
   Status advise(void *, uint64_t, gmm_advice, Device) override { return Status(); }
 
   Status prefetch(void *base, uint64_t size, Device, Device stream_device, gmm_stream stream) override {
-    return with(stream_device, stream, [&](HostStream &target) { return target.populate(base, size); });
+    return with(stream_device, stream, [&](HostStream &target) {
+      return target.run([this, base, size] {
+        // A prefetch is a hint. It must not make the machine swap or run out of memory. Its failure is only logged.
+        Status status = os::check_available(size, GMM_ERROR_OUT_OF_MEMORY);
+        if (status.ok()) status = os::populate_pages(base, size);
+        if (!status.ok()) log_.write(LogLevel::kDebug, "A prefetch had no effect. %s", last_message());
+      });
+    });
   }
 
   // --- Events --------------------------------------------------------------------------------------------------------
@@ -415,11 +404,14 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
   // --- The search for zeros ------------------------------------------------------------------------------------------
 
   Status find_zeros(Device device, gmm_stream stream, ZeroRange *ranges, uint64_t count) override {
-    Search *search = allocator_.create<Search>(Search{allocator_, views_, ranges, count});
-    if (search == nullptr) return no_memory_for("Searching for zeros");
-    const Status status = stream_call(device, stream, &Search::run, search);
-    if (!status.ok()) allocator_.destroy(search);
-    return status;
+    return with(device, stream, [&](HostStream &target) {
+      return target.run([this, ranges, count] {
+        for (ZeroRange *range = ranges; range != ranges + count; ++range) {
+          const void *begin = views_.own(reinterpret_cast<const void *>(range->base));
+          if (!is_zero(static_cast<const char *>(begin), range->size)) range->nonzero = 1;
+        }
+      });
+    });
   }
 
  private:

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/host_stream.h"
 
-#include <cstring>
-#include <new>
-#include <type_traits>
-
-#include "base/os_memory.h"
 #include "base/thread.h"
 
 namespace gmm {
@@ -26,19 +21,10 @@ void HostStream::retain() { table_.retain(this); }
 
 void HostStream::release() { table_.release(this); }
 
-template <typename Work>
-Status HostStream::enqueue(Work work) {
-  static_assert(std::is_trivially_copyable_v<Work> && sizeof(Work) <= sizeof(Task::work));
-  Task task;
-  task.run = [](void *own) { (*static_cast<Work *>(own))(); };
-  ::new (task.work) Work(work);
-  return add(task);
-}
-
 template <typename Object, typename Work>
-Status HostStream::enqueue_with(Object *object, Work work) {
+Status HostStream::run_with(Object *object, Work work) {
   object->retain();
-  const Status status = enqueue([=] {
+  const Status status = run([=] {
     work(*object);
     object->release();
   });
@@ -46,39 +32,18 @@ Status HostStream::enqueue_with(Object *object, Work work) {
   return status;
 }
 
-Status HostStream::call(void (*fn)(void *), void *user) {
-  return enqueue([=] { fn(user); });
-}
-
-Status HostStream::copy(void *destination, const void *source, uint64_t size) {
-  return enqueue([=] { std::memcpy(destination, source, size); });
-}
-
-Status HostStream::fill(void *destination, uint8_t value, uint64_t size) {
-  return enqueue([=] { std::memset(destination, value, size); });
-}
-
-// A prefetch is a hint. It must not make the machine swap or run out of memory, and its failure is only logged.
-Status HostStream::populate(void *base, uint64_t size) {
-  return enqueue([this, base, size] {
-    Status status = os::check_available(size, GMM_ERROR_OUT_OF_MEMORY);
-    if (status.ok()) status = os::populate_pages(base, size);
-    if (!status.ok()) log_.write(LogLevel::kDebug, "A prefetch had no effect. %s", last_message());
-  });
-}
-
 Status HostStream::wait_for(HostStream *other, uint64_t position) {
   if (other == this || other->passed(position)) return Status();
-  return enqueue_with(other, [=](HostStream &stream) { stream.wait_until(position); });
+  return run_with(other, [=](HostStream &stream) { stream.wait_until(position); });
 }
 
 Status HostStream::pass(HostSharedEvent *event, uint64_t number) {
-  return enqueue_with(event, [=](HostSharedEvent &passed) { passed.pass(number); });
+  return run_with(event, [=](HostSharedEvent &passed) { passed.pass(number); });
 }
 
 Status HostStream::wait_for(HostSharedEvent *event, uint64_t number) {
   if (event->passed(number)) return Status();
-  return enqueue_with(event, [this, number](HostSharedEvent &awaited) {
+  return run_with(event, [this, number](HostSharedEvent &awaited) {
     if (!awaited.wait(number))
       log_.write(LogLevel::kWarning,
                  "A stream waited for an event whose process has ended; the stream's further work runs.");
@@ -96,11 +61,7 @@ Status HostStream::add(const Task &task) {
     allocator_.destroy(node);
     return status;
   }
-  if (last_ == nullptr)
-    first_ = node;
-  else
-    last_->next = node;
-  last_ = node;
+  queue_.push_back(node);
   ++submitted_;
   queued_.notify_one();
   return Status();
@@ -122,11 +83,9 @@ void *HostStream::thread_main(void *stream) {
 void HostStream::work() {
   mutex_.lock();
   for (;;) {
-    while (first_ == nullptr && !closed_) queued_.wait(mutex_);
-    if (first_ == nullptr) break;
-    Task *task = first_;
-    first_ = task->next;
-    if (first_ == nullptr) last_ = nullptr;
+    while (queue_.empty() && !closed_) queued_.wait(mutex_);
+    Task *task = queue_.pop_front();
+    if (task == nullptr) break;
     mutex_.unlock();
     task->run(task->work);
     allocator_.destroy(task);

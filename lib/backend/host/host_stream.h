@@ -4,8 +4,13 @@
 #ifndef GMM_BACKEND_HOST_HOST_STREAM_H
 #define GMM_BACKEND_HOST_HOST_STREAM_H
 
+#include <cstring>
+#include <new>
+#include <type_traits>
+
 #include "backend/host/host_shared_event.h"
 #include "backend/stream_table.h"
+#include "base/list.h"
 
 namespace gmm {
 
@@ -17,15 +22,35 @@ class HostStreamTable;
 // The thread starts with the first work and ends in close(). Locks: `mutex_` guards the queue; no other lock is taken
 // under it.
 class HostStream : public StreamEntry {
+  // A function, with the words that it remembers.
+  struct Task : Link<Task> {
+    void (*run)(void *work) = nullptr;
+    alignas(8) unsigned char work[24] = {};
+  };
+
  public:
   HostStream(const HostAllocator &allocator, const Log &log, HostStreamTable &table, Device device, uint64_t id);
   void retain();
   void release();
 
-  Status call(void (*fn)(void *), void *user);
-  Status copy(void *destination, const void *source, uint64_t size);
-  Status fill(void *destination, uint8_t value, uint64_t size);
-  Status populate(void *base, uint64_t size);
+  // Queues a function of at most three words.
+  template <typename Work>
+  Status run(Work work) {
+    static_assert(std::is_trivially_copyable_v<Work> && sizeof(Work) <= sizeof(Task::work));
+    Task task;
+    task.run = [](void *own) { (*static_cast<Work *>(own))(); };
+    ::new (task.work) Work(work);
+    return add(task);
+  }
+  Status call(void (*fn)(void *), void *user) {
+    return run([=] { fn(user); });
+  }
+  Status copy(void *destination, const void *source, uint64_t size) {
+    return run([=] { std::memcpy(destination, source, size); });
+  }
+  Status fill(void *destination, uint8_t value, uint64_t size) {
+    return run([=] { std::memset(destination, value, size); });
+  }
   Status wait_for(HostStream *other, uint64_t position);
   // For events of other processes: marks a record as passed, and waits for one.
   Status pass(HostSharedEvent *event, uint64_t number);
@@ -43,19 +68,11 @@ class HostStream : public StreamEntry {
 
  private:
   friend class HostAllocator;
-  // A function, with the words that it remembers.
-  struct Task {
-    void (*run)(void *work) = nullptr;
-    Task *next = nullptr;
-    alignas(8) unsigned char work[24] = {};
-  };
   ~HostStream() = default;
 
-  template <typename Work>
-  Status enqueue(Work work);
   // work(object) with a reference to the object.
   template <typename Object, typename Work>
-  Status enqueue_with(Object *object, Work work);
+  Status run_with(Object *object, Work work);
   Status add(const Task &task);
   Status start();  // the caller holds the lock
   static void *thread_main(void *stream);
@@ -69,8 +86,7 @@ class HostStream : public StreamEntry {
   Mutex mutex_{LockRank::kHostStream};
   Condition queued_;
   Condition progressed_;
-  Task *first_ = nullptr;
-  Task *last_ = nullptr;
+  List<Task, Task> queue_;
   uint64_t submitted_ = 0;
   bool started_ = false;
   bool closed_ = false;

@@ -25,42 +25,23 @@ constexpr uint64_t kStatusMs = 5000;
 
 struct Options {
   IpcPolicy policy;
-  bool is_on_demand = false, wants_status = false;
+  int is_on_demand = 0, wants_status = 0;
 };
 
-bool read_user(const char *word, IpcPolicy *policy) {
+int read_user(const char *word, void *to) {
+  IpcPolicy *policy = static_cast<IpcPolicy *>(to);
   char *end = nullptr;
   const unsigned long long user = std::strtoull(word, &end, 10);
   if (*word < '0' || *word > '9' || *end != 0 || user > UINT32_MAX || policy->user_count == IpcPolicy::kMaxUsers)
-    return false;
+    return 0;
   policy->users[policy->user_count++] = static_cast<uint32_t>(user);
-  return true;
+  return 1;
 }
 
-bool read_folder(const char *word, IpcPolicy *policy) {
+int read_folder(const char *word, void *to) {
+  IpcPolicy *policy = static_cast<IpcPolicy *>(to);
   const int length = std::snprintf(policy->directory, sizeof policy->directory, "%s", word);
   return word[0] == '/' && static_cast<uint64_t>(length) < sizeof policy->directory;
-}
-
-// False: a word is wrong, and a message was printed.
-bool read_words(int count, char **words, Options *options) {
-  for (int i = 0; i < count; ++i) {
-    const char *value = i + 1 < count ? words[i + 1] : "";
-    if (std::strcmp(words[i], "--status") == 0) {
-      options->wants_status = true;
-    } else if (std::strcmp(words[i], "--on-demand") == 0) {
-      options->is_on_demand = true;
-    } else if (std::strcmp(words[i], "--folder") == 0 && read_folder(value, &options->policy)) {
-      ++i;
-    } else if (std::strcmp(words[i], "--user") == 0 && read_user(value, &options->policy)) {
-      ++i;
-    } else {
-      std::fprintf(stderr, "gmm serve: '%s%s%s' is wrong; `gmm serve --help` tells how to call it\n", words[i],
-                   value[0] == 0 ? "" : " ", value);
-      return false;
-    }
-  }
-  return true;
 }
 
 // The socket that systemd gave, as sd_listen_fds(3) has it; -1: none.
@@ -94,14 +75,14 @@ int serve(const Options &options) {
     std::fprintf(stderr, "gmm serve: descriptor %d is no socket that listens\n", listener);
     return EXIT_FAILED;
   }
-  if (listener < 0 && options.is_on_demand && !leave_starter()) return EXIT_GOOD;
+  if (listener < 0 && options.is_on_demand != 0 && !leave_starter()) return EXIT_GOOD;
   allow_many_descriptors();
   int folder = -1;
   char path[kIpcPathSize];
   bool runtime_directory_failed = false;
   Status status = ipc_directory_open_own(&folder, path, &runtime_directory_failed, options.policy);
   if (status.ok()) {
-    Server server(folder, options.policy, options.is_on_demand);
+    Server server(folder, options.policy, options.is_on_demand != 0);
     status = server.open(listener);
     if (status.ok()) server.run();
   }
@@ -160,8 +141,16 @@ int print_status(const Options &options) {
 
 int command_serve(int count, char **words, const char *usage) {
   Options options;
-  for (int i = 0; i < count; ++i)
+  const option known[] = {{"--folder", read_folder, &options.policy},
+                          {"--on-demand", nullptr, &options.is_on_demand},
+                          {"--status", nullptr, &options.wants_status},
+                          {"--user", read_user, &options.policy},
+                          {nullptr, nullptr, nullptr}};
+  for (int i = 0, taken = 0; i < count; i += taken) {
     if (std::strcmp(words[i], "--help") == 0 || std::strcmp(words[i], "-h") == 0) return std::fputs(usage, stdout), 0;
-  if (!read_words(count, words, &options)) return EXIT_USAGE;
-  return options.wants_status ? print_status(options) : serve(options);
+    taken = read_option("gmm serve", known, count - i, words + i);
+    if (taken == 0) std::fprintf(stderr, "gmm serve: there is nothing to do with '%s'\n", words[i]);
+    if (taken <= 0) return EXIT_USAGE;
+  }
+  return options.wants_status != 0 ? print_status(options) : serve(options);
 }

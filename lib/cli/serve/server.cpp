@@ -21,7 +21,7 @@ Status system_failure(int error, const char *what) {
 }
 
 // 0: no client sends such a message.
-uint64_t size_of(const ServeHeader &header) {
+int64_t size_of(const ServeHeader &header) {
   if (header.is(ServeKind::kLeaseReport)) return sizeof(LeaseReport);
   if (header.is(ServeKind::kLeaseQuestion)) return sizeof(LeaseQuestion);
   return 0;
@@ -117,24 +117,17 @@ void Server::ended(Connection *connection) {
 
 void Server::receive(Connection *connection) {
   Client *client = static_cast<Client *>(connection);
-  for (uint32_t messages = 0; messages < kMostAtOnce;) {
-    const bool has_header = client->received >= sizeof(ServeHeader);
-    const uint64_t size = has_header ? size_of(client->message.header) : sizeof(ServeHeader);
-    if (size == 0) {
-      complain("process %d is cut off: it is of another version", client->pid);
-      return drop(client);
-    }
-    uint8_t *to = reinterpret_cast<uint8_t *>(&client->message) + client->received;
-    const int64_t got = os::receive_bytes(client->socket, to, size - client->received);
+  for (uint32_t messages = 0; messages < kMostAtOnce; ++messages) {
+    const int64_t got = os::receive_bytes(client->socket, &message_, sizeof message_);
     if (got == -EAGAIN) {
       if (client->process >= 0 && os::wait_until_readable(client->process, 0) == 0) drop(client);
       return;
     }
     if (got <= 0) return drop(client);
-    client->received += static_cast<uint32_t>(got);
-    if (!has_header || client->received < size) continue;
-    client->received = 0;
-    ++messages;
+    if (got < static_cast<int64_t>(sizeof(ServeHeader)) || got != size_of(message_.header)) {
+      complain("process %d is cut off: it is of another version", client->pid);
+      return drop(client);
+    }
     if (!take_message(client)) return drop(client);
   }
 }
@@ -142,17 +135,17 @@ void Server::receive(Connection *connection) {
 // False: the connection must be cut. One that asks questions stays pending, from its last question on.
 bool Server::take_message(Client *client) {
   const uint64_t now = monotonic_ms();
-  if (client->message.header.kind == ServeKind::kLeaseReport) {
+  if (message_.header.kind == ServeKind::kLeaseReport) {
     if (client->member == nullptr) client->member = arbiter_->add(client->pid, client);
     keep(client);
-    if (client->member != nullptr && arbiter_->receive(client->member, client->message.report, now)) return true;
+    if (client->member != nullptr && arbiter_->receive(client->member, message_.report, now)) return true;
     complain("process %d is cut off: its report makes no sense", client->pid);
     return false;
   }
   if (client->member != nullptr) return false;
   client->since = now;
   LeaseEntry entry;
-  arbiter_->list(client->message.question.index, now, &entry);
+  arbiter_->list(message_.question.index, now, &entry);
   return os::send_bytes(client->socket, &entry, sizeof entry) == static_cast<int64_t>(sizeof entry);
 }
 
@@ -161,7 +154,7 @@ void Server::send_commands(uint64_t now) {
   while (LeaseArbiter::Member *member = arbiter_->next_command(now, &command)) {
     Client *client = static_cast<Client *>(member->user);
     const int64_t sent = os::send_bytes(client->socket, &command, sizeof command);
-    // A part of a message cannot be made good. One that found no space is left out, as the next one says the same.
+    // One that found no space is left out, as the next one says the same.
     if (sent != static_cast<int64_t>(sizeof command) && sent != -EAGAIN) drop(client);
   }
 }

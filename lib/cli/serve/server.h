@@ -36,12 +36,12 @@ class Server final : private PeerServer {
   struct Client : Connection {
     int32_t process = -1;                    // a descriptor of the peer's process; -1: there is none
     LeaseArbiter::Member *member = nullptr;  // it sent a report
-    union Message {
-      ServeHeader header;
-      LeaseReport report;
-      LeaseQuestion question;
-      Message() : header(ServeKind::kLeaseReport) {}
-    } message;
+  };
+  union Message {
+    ServeHeader header;
+    LeaseReport report;
+    LeaseQuestion question;
+    Message() : header(ServeKind::kLeaseReport) {}
   };
   Status make_socket(bool *was_left);
   bool has_lost_its_name() const { return made_socket_ && !has_name(); }
@@ -56,6 +56,7 @@ class Server final : private PeerServer {
   const bool ends_when_idle_;
   bool made_socket_ = false;
   uint64_t idle_since_ = 0;
+  Message message_;  // the last one
   LeaseArbiter *arbiter_ = nullptr;
 };
 

@@ -47,15 +47,14 @@ Status gmm_event::import(Context &context, const gmm_ipc_handle &handle, Device 
 }
 
 Status gmm_event::import_semaphore(Context &context, const gmm_semaphore_desc &desc, gmm_event **out) {
-  return make_event(context, Device{desc.device}, out, [&](gmm_event &event) -> Status {
-    return Semaphore::import(context.core(), desc, &event.semaphore);
-  });
+  return make_event(context, Device{desc.device}, out,
+                    [&](gmm_event &event) -> Status { return event.semaphore.import(desc); });
 }
 
 Status gmm_event::destroy() {
-  GMM_TRY(shared != nullptr      ? context->ipc().events.destroy(shared)
-          : semaphore != nullptr ? semaphore->destroy()
-                                 : context->core().backend->event_destroy(native));
+  GMM_TRY(shared != nullptr         ? context->ipc().events.destroy(shared)
+          : semaphore.is_imported() ? semaphore.destroy()
+                                    : context->core().backend->event_destroy(native));
   magic = 0;
   context->core().allocator.destroy(this);
   return Status();
@@ -69,7 +68,7 @@ Status gmm_event::check_value(uint64_t value, const char *function) const {
 }
 
 Status gmm_event::check_can_tell(const char *function) const {
-  if (semaphore == nullptr) return Status();
+  if (!semaphore.is_imported()) return Status();
   return fail(GMM_ERROR_NOT_SUPPORTED,
               "%s: a semaphore of another API does not tell its value; record a plain event behind "
               "gmm_stream_wait_event() and ask that.",
@@ -98,7 +97,7 @@ Status gmm_event::wait_until(uint64_t timeout_ms) const {
 }
 
 Status gmm_event::record(uint64_t value, gmm_stream stream) {
-  if (semaphore != nullptr) return semaphore->signal(stream, value);
+  if (semaphore.is_imported()) return semaphore.signal(stream, value);
   GMM_TRY(check_value(value, "gmm_event_record"));
   if (is_imported())
     return fail(GMM_ERROR_INVALID_HANDLE,
@@ -108,7 +107,7 @@ Status gmm_event::record(uint64_t value, gmm_stream stream) {
 }
 
 Status gmm_event::wait_on(gmm_stream stream, uint64_t value) {
-  if (semaphore != nullptr) return semaphore->wait(stream, value);
+  if (semaphore.is_imported()) return semaphore.wait(stream, value);
   GMM_TRY(check_value(value, "gmm_stream_wait_event"));
   if (is_imported()) GMM_TRY(maker.check("gmm_stream_wait_event"));
   Backend &backend = *context->core().backend;
@@ -131,7 +130,7 @@ Status gmm_event::query(bool *passed) {
 Status gmm_event::export_to(gmm_ipc_handle *out) {
   if (shared != nullptr) return context->ipc().events.export_event(*shared, out);
   return fail(GMM_ERROR_INVALID_HANDLE, "gmm_event_export: %s.",
-              is_imported()          ? "the event was imported; only the process that made it can export it"
-              : semaphore != nullptr ? "the event is a semaphore; the API that made it exports it"
-                                     : "the event cannot be shared; make it with GMM_EVENT_SHARED");
+              is_imported()             ? "the event was imported; only the process that made it can export it"
+              : semaphore.is_imported() ? "the event is a semaphore; the API that made it exports it"
+                                        : "the event cannot be shared; make it with GMM_EVENT_SHARED");
 }

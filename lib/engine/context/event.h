@@ -11,7 +11,7 @@ struct gmm_event {
   static constexpr uint64_t kMagic = 0x676d6d2d65766e74;
   static constexpr char kHandleName[] = "event";
 
-  gmm_event(gmm::Context &of, gmm::Device on) : context(&of), device(on) {}
+  gmm_event(gmm::Context &of, gmm::Device on) : context(&of), device(on), semaphore(of.core()) {}
   static gmm::Status create(gmm::Context &context, gmm::Device device, bool is_shared, gmm_event **out);
   static gmm::Status import(gmm::Context &context, const gmm_ipc_handle &handle, gmm::Device device,
                             uint64_t timeout_ms, gmm_event **out);
@@ -39,9 +39,9 @@ struct gmm_event {
 
   gmm::NativeEvent native = nullptr;
   gmm::Device device;
-  gmm::EventMaker maker;                // of an imported event
-  gmm::SharedEvent *shared = nullptr;   // it owns `native`
-  gmm::Semaphore *semaphore = nullptr;  // it has no `native`
+  gmm::EventMaker maker;               // of an imported event
+  gmm::SharedEvent *shared = nullptr;  // it owns `native`
+  gmm::Semaphore semaphore;            // it has no `native`
 };
 
 #endif

@@ -200,8 +200,7 @@ Status gmm_lease::no_grant(const Patience &patience) {
 }
 
 // With the lock.
-void gmm_lease::end_request(bool is_granted) {
-  if (!is_granted) amounts_ = LeaseAmounts{};
+void gmm_lease::end_request() {
   is_requesting_ = false;
   wake();
 }
@@ -243,7 +242,6 @@ Status gmm_lease::begin_request(const LeaseAmounts &amounts, const Patience &pat
     is_requesting_ = false;
     return no_grant(patience);
   }
-  amounts_ = amounts;
   member_.begin(amounts.bytes, monotonic_ms());
   wake();
   return Status();
@@ -262,7 +260,7 @@ Status gmm_lease::wait_for_grant(const Patience &patience) {
     status = no_grant(patience);
     member_.give_up(monotonic_ms());
   }
-  end_request(false);
+  end_request();
   return status;
 }
 
@@ -276,7 +274,7 @@ Status gmm_lease::take_grant(const Patience &patience, uint32_t tries, uint64_t 
     if (desc_.residency_ms == 0) member_.set_residency(std::max(kLeastResidency, now - began));
     member_.took(now);
     ++counts_.grants;
-    end_request(true);
+    end_request();
     return Status();
   }
   const bool is_short = status.code() == GMM_ERROR_OUT_OF_MEMORY;
@@ -296,7 +294,7 @@ Status gmm_lease::take_grant(const Patience &patience, uint32_t tries, uint64_t 
     status = prefix(Status(GMM_ERROR_NOT_READY),
                     "gmm_lease_request(): the grant of the lease \"%s\" was too small, and its time is over: ", name_);
   member_.give_up(monotonic_ms());
-  end_request(false);
+  end_request();
   return status;
 }
 
@@ -304,7 +302,6 @@ Status gmm_lease::return_all() {
   {
     LockGuard guard(mutex_);
     if (member_.state() != LeaseState::kInUse) return Status(GMM_UNCHANGED);
-    amounts_ = LeaseAmounts{};
     member_.return_all(monotonic_ms());
   }
   wake();
@@ -356,17 +353,15 @@ bool gmm_lease::measure(LeaseMeasure out[kLeaseDevices]) {
   Vector<gmm_tag> tags(context.core().allocator);
   if (!copy_tags(&tags)) return false;
   const Bytes bytes = bytes_of(tags.data(), tags.size());
-  LeaseAmounts amounts;
-  {
-    LockGuard guard(mutex_);
-    amounts = amounts_;
-  }
   for (uint32_t d = 0; d < context.device_count(); ++d) {
     LeaseMeasure &row = out[d];
     row.held = context.held_on(Device{static_cast<int32_t>(d)});
     row.offered = bytes.active[d];
     row.paused = bytes.paused[d];
-    is_used_[d] = is_used_[d] || row.held != 0 || row.paused != 0 || amounts.bytes[d] != 0;
+    {
+      LockGuard guard(mutex_);
+      is_used_[d] = is_used_[d] || row.held != 0 || row.paused != 0 || member_.wants_extra(d);
+    }
     if (!is_used_[d]) continue;
     // A device without an answer has nothing free. Before its first answer its name is unknown, and there is no report.
     gmm_device_info info = {};
@@ -436,7 +431,6 @@ bool gmm_lease::connect() {
     disconnect();
     return false;
   }
-  received_ = 0;
   has_command_ = false;
   LockGuard guard(mutex_);
   member_.connected();
@@ -502,24 +496,21 @@ void gmm_lease::wait(uint64_t until) {
 
 void gmm_lease::receive() {
   while (socket_ >= 0) {
-    uint8_t *bytes = reinterpret_cast<uint8_t *>(&incoming_);
-    const int64_t got = os::receive_bytes(socket_, bytes + received_, sizeof incoming_ - received_);
+    LeaseCommand incoming;
+    const int64_t got = os::receive_bytes(socket_, &incoming, sizeof incoming);
     if (got == -EAGAIN) return;
     if (got <= 0) return disconnect();
-    received_ += static_cast<uint32_t>(got);
-    if (received_ < sizeof incoming_) continue;
-    received_ = 0;
-    if (!incoming_.header.is(ServeKind::kLeaseCommand) || incoming_.devices > kLeaseDevices) {
+    if (got != sizeof incoming || !incoming.header.is(ServeKind::kLeaseCommand) || incoming.devices > kLeaseDevices) {
       if (may_complain())
         context.core().log.write(LogLevel::kWarning, "lease: the server in %s is of another version", folder_);
       return disconnect();
     }
     has_command_ = true;
     retry_ms_ = 1;
-    incoming_.ask_name[sizeof incoming_.ask_name - 1] = incoming_.text[sizeof incoming_.text - 1] = 0;
+    incoming.ask_name[sizeof incoming.ask_name - 1] = incoming.text[sizeof incoming.text - 1] = 0;
     LockGuard guard(mutex_);
-    member_.receive(incoming_, monotonic_ms());
-    counts_.server = incoming_.server;
+    member_.receive(incoming, monotonic_ms());
+    counts_.server = incoming.server;
     changed_.notify_all();
   }
 }
@@ -607,7 +598,6 @@ void gmm_lease::ask() {
 // --- The list --------------------------------------------------------------------------------------------------------
 
 Status gmm_lease::list(Context &context, uint64_t index, uint64_t timeout_ms, gmm_lease_entry_info *out) {
-  const uint64_t deadline = deadline_after(timeout_ms);
   int32_t directory = -1, socket = -1;
   char folder[kIpcPathSize];
   GMM_TRY(open_directory(context, &directory, folder));
@@ -619,19 +609,10 @@ Status gmm_lease::list(Context &context, uint64_t index, uint64_t timeout_ms, gm
   LeaseQuestion question;
   question.index = index;
   LeaseEntry entry;
-  uint64_t received = 0;
   if (os::send_bytes(socket, &question, sizeof question) != static_cast<int64_t>(sizeof question)) error = EPIPE;
-  while (error == 0 && received < sizeof entry) {
-    const int64_t got =
-        os::receive_bytes(socket, reinterpret_cast<uint8_t *>(&entry) + received, sizeof entry - received);
-    if (got == -EAGAIN)
-      error = monotonic_ms() >= deadline ? ETIMEDOUT : 0;
-    else if (got <= 0)
-      error = EPIPE;
-    else
-      received += static_cast<uint64_t>(got);
-    if (got == -EAGAIN && error == 0) os::wait_until_readable(socket, milliseconds_until(deadline));
-  }
+  if (error == 0) error = os::wait_until_readable(socket, timeout_ms);
+  if (error == 0 && os::receive_bytes(socket, &entry, sizeof entry) != static_cast<int64_t>(sizeof entry))
+    error = EPIPE;
   os::close_socket(socket);
   if (error != 0 || !entry.header.is(ServeKind::kLeaseEntry))
     return fail(GMM_ERROR_NOT_READY, "gmm_lease_list(): the server in %s gave no answer in %" PRIu64 " ms.", folder,

@@ -74,7 +74,7 @@ struct gmm_lease {
   gmm::Status take_grant(const Patience &patience, uint32_t tries, uint64_t *bytes, bool *waits_again);
   bool wait_change(const Patience &patience);
   gmm::Status no_grant(const Patience &patience);
-  void end_request(bool is_granted);
+  void end_request();
   gmm::Status resume_offers(gmm::TicketState *ticket, uint64_t *bytes);
 
   static void *thread_main(void *self);
@@ -107,8 +107,7 @@ struct gmm_lease {
   char folder_[gmm::kIpcPathSize] = {};  // of the server's socket
   int32_t directory_ = -1, socket_ = -1;
   int32_t starter_ = 0;  // the process that starts a server; 0: none
-  uint32_t received_ = 0;
-  gmm::LeaseCommand incoming_, giving_;
+  gmm::LeaseCommand giving_;
   uint64_t retry_at_ = 0, retry_ms_ = 1, start_at_ = 0, complain_at_ = 0;
   bool has_command_ = false;  // one came on this connection
   gmm::Thread thread_;
@@ -122,7 +121,6 @@ struct gmm_lease {
   // Guarded by mutex_.
   gmm::LeaseMember member_;
   gmm::Vector<Offer> offers_;
-  gmm::LeaseAmounts amounts_;
   bool is_requesting_ = false;
   uint32_t tickets_ = 0;
   int start_error_ = 0;  // of the last try to start a server

@@ -420,22 +420,9 @@ Status Extents::release(Extent *extent, Span *run, Span **rest) {
 }
 
 Status Extents::release_in(Span *run, uint64_t at_most, uint64_t *released, const ReleaseRule *rule) {
-  Status status;
-  uintptr_t at = run->begin();
-  const uintptr_t end = run->end();
-  runs_.unlist(run);
-  while (run != nullptr && at < end && *released < at_most && status.ok()) {
-    Extent *extent = core_.page_map.find_extent(at);
-    const uint64_t size = size_of(*extent);
-    const bool begins_before = base_of(*extent) < run->begin();
-    at = base_of(*extent) + size;
-    if (begins_before || at > end || extent->importers.load(std::memory_order_relaxed) != 0) continue;
-    if (rule != nullptr && !rule->allows(*extent, *released)) continue;
-    status = release(extent, run, &run);
-    if (status.ok()) *released += size;
-  }
-  if (run != nullptr) runs_.list(run);
-  return status;
+  return release_if(run, released, [&](const Extent &extent) {
+    return *released < at_most && (rule == nullptr || rule->allows(extent, *released));
+  });
 }
 
 Status Extents::evacuate(Extent *extent, Vector<Piece> *pieces) {

@@ -104,6 +104,27 @@ class Extents {
   // them back. `run` is the free run around it: what was kept together with its free neighbours goes, too.
   void forget_contents(ByteRange freed, const Span &run);
 
+  // release_in() of the extents that may_go(const Extent &) is true for. The first refusal ends it.
+  template <typename Fn>
+  Status release_if(Span *run, uint64_t *released, Fn may_go) {
+    Status status;
+    uintptr_t at = run->begin();
+    const uintptr_t end = run->end();
+    runs_.unlist(run);
+    while (run != nullptr && at < end && status.ok()) {
+      Extent *extent = core_.page_map.find_extent(at);
+      const uintptr_t base = base_of(*extent);
+      const uint64_t size = size_of(*extent);
+      at = base + size;
+      if (base < run->begin() || at > end || extent->importers.load(std::memory_order_relaxed) != 0) continue;
+      if (!may_go(*extent)) continue;
+      status = release(extent, run, &run);
+      if (status.ok()) *released += size;
+    }
+    if (run != nullptr) runs_.list(run);
+    return status;
+  }
+
   // Calls fn(Extent *) for the extents that lie whole in a free run and that no importer has, from its end on.
   template <typename Fn>
   void for_each_in(const Span *run, Fn fn) {

@@ -68,17 +68,15 @@ Status Heap::take(const BlockRequest &request, CacheEntry *out, uint32_t *count)
   *count = 0;
   core_.ended_streams.remove(request.key.stream);  // the program allocates on the stream, so it lives
   const bool small = request.size <= kMaxSmall && request.alignment <= kGranule && !request.dedicated;
-  for (const Effort effort : {Effort::kNoGrowth, Effort::kGrow}) {
-    if (effort == Effort::kGrow && !request.dedicated) {
-      if (!request.may_grow) return Status();
-      captures_.release_ended();
-      GMM_TRY(drain_for_growth());
-      growth_.wait_to_move(request.size);
-    }
-    const Status status = small ? take_small(request, effort, out, count) : take_run(request, effort, out, count);
-    if (!status.ok() || *count != 0) return status;
-  }
-  return fail(GMM_ERROR_OUT_OF_MEMORY, "%" PRIu64 " bytes were asked for, and the heap could not grow.", request.size);
+  const auto take_with = [&](Effort effort) {
+    return small ? take_small(request, effort, out, count) : take_run(request, effort, out, count);
+  };
+  const Status status = take_with(Effort::kNoGrowth);
+  if (!status.ok() || *count != 0 || !request.may_grow) return status;
+  captures_.release_ended();
+  GMM_TRY(drain_for_growth());
+  growth_.wait_to_move(request.size);
+  return take_with(Effort::kGrow);
 }
 
 Status Heap::take_small(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count) {

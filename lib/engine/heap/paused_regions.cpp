@@ -46,22 +46,6 @@ void PausedRegions::set_retaining(bool retaining) {
     has_paused_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-// Gives up the paused extents that lie whole in a free run.
-void PausedRegions::drop_in(Span *run) {
-  const uintptr_t end = run->end();
-  runs_.unlist(run);
-  for (uintptr_t at = run->begin(); run != nullptr && at < end;) {
-    Extent *extent = core_.page_map.find_extent(at);
-    const uintptr_t base = base_of(*extent);
-    at = base + size_of(*extent);
-    if (base < run->begin() || at > end || !is_paused(*extent) ||
-        extent->importers.load(std::memory_order_relaxed) != 0)
-      continue;
-    if (!extents_.release(extent, run, &run).ok()) break;  // what stays goes later
-  }
-  if (run != nullptr) runs_.list(run);
-}
-
 // Makes free neighbours of a region one run.
 void PausedRegions::join_free(Region &region) {
   const auto lies_in_paused = [&](const Span &span) {
@@ -91,7 +75,8 @@ bool PausedRegions::drop(Region &region) {
   });
   for (Span *run : runs) {
     extents_.forget_contents(ByteRange{run->begin(), run->bytes()}, *run);
-    drop_in(run);
+    uint64_t dropped = 0;
+    extents_.release_if(run, &dropped, is_paused).ignore();  // what stays goes later
   }
   if (!region.whole || !region.extents.empty()) return true;
   forget(region);

@@ -54,7 +54,6 @@ class PausedRegions : HeapPart {
 
  private:
   void join_free(Region &region);
-  void drop_in(Span *run);
 
   std::atomic<uint32_t> &has_paused_;
   bool retaining_ = false;

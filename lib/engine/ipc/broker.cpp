@@ -192,38 +192,25 @@ void IpcBroker::refuse(Importer *importer, gmm_result result) {
 
 // --- A connection ---------------------------------------------------------------------------------------------------
 
+// The system closes descriptors that a peer sends along, since receive_bytes() has no place for them.
 void IpcBroker::receive(Connection *connection) {
   Importer *importer = static_cast<Importer *>(connection);
-  if (importer->is_pending) return receive_request(importer);
-  const int64_t got = os::receive_bytes(importer->socket, &importer->incoming, sizeof importer->incoming);
+  struct {
+    IpcRequest request;
+    uint8_t next;  // shows a request that is too long
+  } incoming;
+  const int64_t got = os::receive_bytes(importer->socket, &incoming, sizeof incoming);
   if (got == -EAGAIN) return;
-  if (got > 0) complain("dropped process %d: it spoke again after its request", importer->pid);
-  drop(importer);
-}
-
-// The request may come in parts. The system closes descriptors that a peer sends along, since receive_bytes() has no
-// place for them.
-void IpcBroker::receive_request(Importer *importer) {
-  constexpr uint32_t kSize = sizeof(IpcRequest);
-  while (importer->received <= kSize) {
-    uint8_t *to = reinterpret_cast<uint8_t *>(&importer->incoming) + importer->received;
-    const int64_t got = os::receive_bytes(importer->socket, to, kSize + 1 - importer->received);
-    if (got == -EAGAIN) break;
-    if (got <= 0) {
-      // A connection without a byte comes from another broker, which looks for stale sockets. A whole request whose
-      // sender does not wait for the answer needs none.
-      if (importer->received != 0 && importer->received < kSize)
-        complain("dropped process %d: its request ended after %u of %u bytes", importer->pid, importer->received,
-                 kSize);
-      return drop(importer);
-    }
-    importer->received += static_cast<uint32_t>(got);
+  // A connection without a byte comes from another broker, which looks for stale sockets.
+  if (got <= 0) return drop(importer);
+  if (!importer->is_pending) {
+    complain("dropped process %d: it spoke again after its request", importer->pid);
+    return drop(importer);
   }
-  if (importer->received > kSize) {
-    complain("refused process %d: its request is longer than %u bytes", importer->pid, kSize);
-    return refuse(importer, GMM_ERROR_IPC_REFUSED);
-  }
-  if (importer->received == kSize) answer(importer);
+  if (got == sizeof(IpcRequest)) return answer(importer, incoming.request);
+  complain("refused process %d: its request is %s than %zu bytes", importer->pid,
+           got < static_cast<int64_t>(sizeof(IpcRequest)) ? "shorter" : "longer", sizeof(IpcRequest));
+  refuse(importer, GMM_ERROR_IPC_REFUSED);
 }
 
 bool IpcBroker::check(const IpcRequest &request, const Importer &importer) {
@@ -242,8 +229,7 @@ bool IpcBroker::check(const IpcRequest &request, const Importer &importer) {
   return false;
 }
 
-void IpcBroker::answer(Importer *importer) {
-  const IpcRequest &request = importer->incoming.request;
+void IpcBroker::answer(Importer *importer, const IpcRequest &request) {
   if (!check(request, *importer)) return refuse(importer, GMM_ERROR_IPC_REFUSED);
   IpcGrant granted;
   granted.wants_fds = request.want == IpcWant::kDescriptors;

@@ -81,10 +81,6 @@ class IpcBroker final : private PeerServer {
  private:
   struct Importer : Connection {
     uint64_t allocation = 0;  // guarded by connections_mutex_; 0 before a request
-    struct {
-      IpcRequest request;
-      uint8_t next = 0;  // shows a request that is too long
-    } incoming;
   };
 
   // Start and stop, with mutex_ held.
@@ -106,8 +102,7 @@ class IpcBroker final : private PeerServer {
   void ended(Connection *connection) override;
   void turn_away(int32_t socket, gmm_result reason) override;
   void log(const char *text) override { log_.write(LogLevel::kWarning, "ipc: %s", text); }
-  void receive_request(Importer *importer);
-  void answer(Importer *importer);
+  void answer(Importer *importer, const IpcRequest &request);
   bool check(const IpcRequest &request, const Importer &importer);
   gmm_result grant(Importer *importer, const IpcRequest &request, IpcGrant *out);
   bool send_reply(int fd, const IpcReply &reply, const IpcGrant *grant = nullptr);

@@ -51,8 +51,7 @@ class Attempt {
     GMM_TRY(connect());
     GMM_TRY(check_peer());
     GMM_TRY(send_request());
-    Status status = receive_reply();
-    if (status.ok()) status = check_reply();
+    const Status status = receive_reply();
     if (!status.ok()) {
       import_.close_fds();
       return status;
@@ -143,26 +142,20 @@ class Attempt {
   }
 
   Status receive_reply() {
-    uint8_t *bytes = reinterpret_cast<uint8_t *>(&reply_);
-    uint64_t received = 0, expected = IpcReply::size_with(0);
-    while (received < expected) {
-      int64_t got = 0;
-      GMM_TRY(receive_some(bytes + received, expected - received, &got));
-      if (got == 0) {
-        if (seems_gone(handle_.exporter)) return gone();
-        return fail(GMM_ERROR_IPC_PEER_GONE,
-                    "the exporter closed the connection without an answer; its context is probably being destroyed");
-      }
-      if (got < 0) {
-        GMM_TRY(wait_for_more());
-        continue;
-      }
-      received += static_cast<uint64_t>(got);
-      if (received != IpcReply::size_with(0)) continue;
-      GMM_TRY(check_form());
-      expected = IpcReply::size_with(reply_.extents);
+    int64_t got = -EAGAIN;
+    while (got == -EAGAIN) {
+      GMM_TRY(receive(&got));
+      if (got == -EAGAIN) GMM_TRY(wait_for_more());
     }
-    return Status();
+    // One byte alone is a revocation.
+    if (got <= 1) {
+      if (seems_gone(handle_.exporter)) return gone();
+      return fail(GMM_ERROR_IPC_PEER_GONE,
+                  "the exporter closed the connection without an answer; its context is probably being destroyed");
+    }
+    GMM_TRY(check_form(static_cast<uint64_t>(got)));
+    if (static_cast<uint64_t>(got) == IpcReply::size_with(reply_.extents)) return check_reply();
+    return fail(GMM_ERROR_IPC_REFUSED, "its answer has %" PRId64 " bytes, which are not those of its extents", got);
   }
 
   // Waits until bytes arrive, or until the next check whether the exporter lives.
@@ -178,16 +171,13 @@ class Attempt {
     return Status();
   }
 
-  // *got: the number of bytes; 0 at the end of the connection; below 0 when there are none yet.
-  Status receive_some(uint8_t *to, uint64_t size, int64_t *got) {
+  // *got: the number of bytes; 0 at the end of the connection; -EAGAIN when there are none yet.
+  Status receive(int64_t *got) {
     os::ReceivedDescriptors received;
-    *got = os::receive_with_descriptors(peer_.connection, to, size, &received);
-    for (uint32_t i = 0; i < received.count; ++i) {
-      if (import_.extents < kIpcMaxExtents)
-        import_.fds[import_.extents++] = received.each[i];
-      else
-        os::close_file(received.each[i]).ignore();
-    }
+    *got = os::receive_with_descriptors(peer_.connection, &reply_, sizeof reply_, &received);
+    static_assert(kIpcMaxExtents == os::ReceivedDescriptors::kMost);
+    std::memcpy(import_.fds, received.each, sizeof *received.each * received.count);
+    import_.extents = received.count;
     if (*got == -ECONNRESET) *got = 0;
     if (*got < 0 && *got != -EAGAIN) return system_failure(static_cast<int>(-*got), "recvmsg");
     if (received.any_lost)
@@ -197,10 +187,10 @@ class Attempt {
     return Status();
   }
 
-  // The first part of the reply, which says how many sizes follow.
-  Status check_form() {
-    if (reply_.magic != IpcReply::kMagic)
-      return fail(GMM_ERROR_IPC_REFUSED, "its answer is not a reply (magic %08x)", reply_.magic);
+  Status check_form(uint64_t size) {
+    if (size < IpcReply::size_with(0) || reply_.magic != IpcReply::kMagic)
+      return fail(GMM_ERROR_IPC_REFUSED, "its answer is not a reply (%" PRIu64 " bytes, magic %08x)", size,
+                  reply_.magic);
     if (reply_.version != kIpcProtocolVersion)
       return fail(GMM_ERROR_IPC_REFUSED,
                   "it speaks version %u, this library version %u; use the same release on both sides", reply_.version,

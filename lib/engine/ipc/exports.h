@@ -84,7 +84,7 @@ class IpcExports {
   IpcSettings &settings_;
   IpcBroker &broker_;
   std::atomic<uint64_t> &next_id_;
-  Mutex mutex_{LockRank::kIpcExports};  // after a heap's mutex, before the broker's lock of its slots
+  Mutex mutex_{LockRank::kIpcExports};  // after a heap's mutex, before that of the broker's connections
   Vector<Export> exports_;              // ascending by id
   uint64_t remove_stale_at_ = 64;       // the number of exports at which those of freed memory are removed
 };

@@ -70,8 +70,7 @@ uint64_t PeerServer::next_deadline() const {
 void PeerServer::drop_late() {
   const uint64_t now = monotonic_ms();
   for (Connection *late; (late = oldest_pending()) != nullptr && now - late->since >= kHandshakeMs; drop(late))
-    complain("dropped process %d: it sent %u bytes of a message in %u ms", late->pid, late->received,
-             static_cast<unsigned>(kHandshakeMs));
+    complain("dropped process %d: it sent nothing in %u ms", late->pid, static_cast<unsigned>(kHandshakeMs));
 }
 
 void PeerServer::resume_accepting() {

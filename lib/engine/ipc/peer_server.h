@@ -37,8 +37,7 @@ class PeerServer {
     int32_t socket = -1;
     int32_t pid = 0;  // of the peer, where it has a number here
     bool is_pending = true;
-    uint64_t since = 0;     // when it became pending
-    uint32_t received = 0;  // bytes of the next message
+    uint64_t since = 0;  // when it became pending
   };
 
   // The policy must not change while the thread runs.

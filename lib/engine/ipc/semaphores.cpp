@@ -30,7 +30,7 @@ struct QueuedCall {
 
 }  // namespace
 
-Status Semaphore::import(Core &core, const gmm_semaphore_desc &desc, Semaphore **out) {
+Status Semaphore::import(const gmm_semaphore_desc &desc) {
   const gmm_semaphore_calls &calls = desc.calls;
   const bool by_calls = desc.type == GMM_SEMAPHORE_CALLS;
   if (by_calls ? desc.fd != 0 : calls.wait != nullptr || calls.signal != nullptr || calls.user != nullptr)
@@ -39,22 +39,14 @@ Status Semaphore::import(Core &core, const gmm_semaphore_desc &desc, Semaphore *
                          : "calls is set, but the type is one of a descriptor");
   if (by_calls && calls.wait == nullptr && calls.signal == nullptr)
     return fail(GMM_ERROR_INVALID_VALUE, "gmm_semaphore_desc.calls has no function; set wait, signal or both.");
-  if (by_calls && !core.backend->calls_may_wait())
+  if (by_calls && !core_.backend->calls_may_wait())
     return fail(
         GMM_ERROR_NOT_SUPPORTED,
         "gmm_event_import_semaphore: the %s backend runs the functions of all streams on one thread, which must "
         "not wait; import a descriptor.",
-        core.backend->name());
-  Semaphore *semaphore = core.allocator.create<Semaphore>(core, desc);
-  if (semaphore == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a semaphore; free memory.");
-  if (!by_calls) {
-    const Status status = core.backend->semaphore_import(desc.type, desc.fd, Device{desc.device}, &semaphore->native_);
-    if (!status.ok()) {
-      core.allocator.destroy(semaphore);
-      return status;
-    }
-  }
-  *out = semaphore;
+        core_.backend->name());
+  if (!by_calls) GMM_TRY(core_.backend->semaphore_import(desc.type, desc.fd, Device{desc.device}, &native_));
+  desc_ = desc;
   return Status();
 }
 
@@ -62,7 +54,6 @@ Status Semaphore::destroy() {
   const Device device{desc_.device};
   if (was_used_.load(std::memory_order_acquire)) GMM_TRY(core_.backend->synchronize(device));
   if (native_ != nullptr) GMM_TRY(core_.backend->semaphore_destroy(native_, device));
-  core_.allocator.destroy(this);
   return Status();
 }
 

@@ -17,10 +17,10 @@ namespace gmm {
 
 class Semaphore {
  public:
-  Semaphore(Core &core, const gmm_semaphore_desc &desc) : core_(core), desc_(desc) {}
+  explicit Semaphore(Core &core) : core_(core) {}
   // The type and the device exist.
-  static Status import(Core &core, const gmm_semaphore_desc &desc, Semaphore **out);
-  // Ends the object, unless it fails.
+  Status import(const gmm_semaphore_desc &desc);
+  bool is_imported() const { return desc_.type != 0; }
   Status destroy();
   Status signal(gmm_stream stream, uint64_t value);
   Status wait(gmm_stream stream, uint64_t value);
@@ -30,7 +30,7 @@ class Semaphore {
   Status call(gmm_semaphore_fn fn, gmm_stream stream, uint64_t value, const char *what);
 
   Core &core_;
-  const gmm_semaphore_desc desc_;
+  gmm_semaphore_desc desc_ = {};
   NativeSemaphore native_ = nullptr;  // none of CALLS
   std::atomic<bool> was_used_{false};
 };

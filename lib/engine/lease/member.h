@@ -75,6 +75,7 @@ class LeaseMember {
   bool is_giving() const { return is_giving_; }
   bool is_connected() const { return is_connected_; }
   uint64_t request() const { return request_; }
+  bool wants_extra(uint32_t device) const { return extra_[device] != 0; }
   const LeaseCommand &command() const { return command_; }  // the last one
   // The holders of the memory that the request waits for, or the reason of the denial; empty: the server sent none.
   const char *text() const { return text_; }

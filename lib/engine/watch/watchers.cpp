@@ -32,18 +32,6 @@ Status Watchers::check_outside(const char *function) { return t_event == 0 ? Sta
 
 // --- The list --------------------------------------------------------------------------------------------------------
 
-void Watchers::insert(gmm_watcher *watcher) {
-  // The list has no insertion in the middle, so those that come later move behind.
-  List<gmm_watcher, Watchers> before;
-  while (gmm_watcher *first = list_.front()) {
-    if (!comes_before(*first, *watcher)) break;
-    before.push_back(list_.pop_front());
-  }
-  before.push_back(watcher);
-  while (gmm_watcher *rest = list_.pop_front()) before.push_back(rest);
-  while (gmm_watcher *each = before.pop_front()) list_.push_back(each);
-}
-
 Status Watchers::add(Context *context, const gmm_watch_desc &desc, gmm_watcher **out) {
   gmm_watcher *watcher = core_.allocator.create<gmm_watcher>();
   if (watcher == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a watcher.");
@@ -69,7 +57,7 @@ Status Watchers::add(Context *context, const gmm_watch_desc &desc, gmm_watcher *
     wake_.notify_all();
   }
   watcher->number = ++last_number_;
-  insert(watcher);
+  list_.push_back(watcher);
   count_.fetch_add(1, std::memory_order_release);
   *out = watcher;
   return Status();
@@ -80,18 +68,16 @@ void Watchers::end(gmm_watcher *watcher) {
   count_.fetch_sub(1, std::memory_order_release);
   if ((watcher->desc.events & GMM_WATCH_BUDGET) != 0) --budgets_;
   watcher->is_ending = true;
-  while (watcher->running != 0) watcher->returned.wait(mutex_);
+  while (watcher->users != 0) watcher->unused.wait(mutex_);
   watcher->magic = 0;
+  core_.allocator.destroy(watcher);
 }
 
 Status Watchers::destroy(gmm_watcher *watcher) {
   GMM_TRY(check_outside("gmm_watcher_destroy"));
-  {
-    LockGuard guard(mutex_);
-    List<gmm_watcher, Watchers>::remove(watcher);
-    end(watcher);
-  }
-  leave(watcher);
+  LockGuard guard(mutex_);
+  List<gmm_watcher, Watchers>::remove(watcher);
+  end(watcher);
   return Status();
 }
 
@@ -102,42 +88,26 @@ void Watchers::clear() {
     wake_.notify_all();
   }
   if (has_thread_) join_thread(thread_);
-  for (;;) {
-    gmm_watcher *watcher = nullptr;
-    {
-      LockGuard guard(mutex_);
-      watcher = list_.pop_front();
-      if (watcher == nullptr) return;
-      end(watcher);
-    }
-    leave(watcher);
-  }
+  LockGuard guard(mutex_);
+  while (gmm_watcher *watcher = list_.pop_front()) end(watcher);
 }
 
 gmm_watcher *Watchers::next(gmm_watcher *after, bool ascending) {
+  const auto precedes = [&](const gmm_watcher &one, const gmm_watcher &other) {
+    return ascending ? comes_before(one, other) : comes_before(other, one);
+  };
+  LockGuard guard(mutex_);
   gmm_watcher *found = nullptr;
-  {
-    LockGuard guard(mutex_);
-    for (gmm_watcher *each = list_.front(); each != nullptr; each = list_.next(each)) {
-      if (ascending && (after == nullptr || comes_before(*after, *each))) {
-        found = each;
-        break;
-      }
-      if (!ascending && (after == nullptr || comes_before(*each, *after))) found = each;
-    }
-    if (found != nullptr) ++found->references;
-  }
-  if (after != nullptr) leave(after);
+  for (gmm_watcher *each = list_.front(); each != nullptr; each = list_.next(each))
+    if ((after == nullptr || precedes(*after, *each)) && (found == nullptr || precedes(*each, *found))) found = each;
+  if (found != nullptr) ++found->users;
+  if (after != nullptr && --after->users == 0) after->unused.notify_all();
   return found;
 }
 
 void Watchers::leave(gmm_watcher *watcher) {
-  bool is_last = false;
-  {
-    LockGuard guard(mutex_);
-    is_last = --watcher->references == 0;
-  }
-  if (is_last) core_.allocator.destroy(watcher);
+  LockGuard guard(mutex_);
+  if (--watcher->users == 0) watcher->unused.notify_all();
 }
 
 // --- The calls of the program ----------------------------------------------------------------------------------------
@@ -146,7 +116,6 @@ int32_t Watchers::call(gmm_watcher &watcher, uint32_t event, gmm_result cause, u
   {
     LockGuard guard(mutex_);
     if (watcher.is_ending) return 0;
-    ++watcher.running;
   }
   gmm_watch_info info = {};
   info.struct_size = sizeof info;
@@ -177,8 +146,6 @@ int32_t Watchers::call(gmm_watcher &watcher, uint32_t event, gmm_result cause, u
     answer = watcher.desc.callback.fn(watcher.desc.callback.user, &info);
     t_event = outer;
   }
-  LockGuard guard(mutex_);
-  if (--watcher.running == 0) watcher.returned.notify_all();
   return answer;
 }
 
@@ -215,67 +182,57 @@ void Watchers::look_at_budgets() {
 
 // --- The calls of an operation ---------------------------------------------------------------------------------------
 
-void WatchCalls::mark(gmm_watcher &watcher, WatchMark value) {
-  LockGuard guard(watchers_.mutex_);
-  watcher.mark = value;
-  has_marked_ = has_marked_ || value != WatchMark::kNone;
-}
-
-WatchMark WatchCalls::marked(const gmm_watcher &watcher) {
-  LockGuard guard(watchers_.mutex_);
-  return watcher.mark;
+template <typename Fn>
+void WatchCalls::for_selected(bool ascending, Fn fn) {
+  gmm_watcher *watcher = nullptr;
+  while (has_selected_ && (watcher = watchers_.next(watcher, ascending)) != nullptr)
+    if (watcher->selected_by.load(std::memory_order_relaxed) == this && !fn(*watcher)) return watchers_.leave(watcher);
 }
 
 Status WatchCalls::prepare() {
-  if (!has_marked_) return Status();
-  gmm_watcher *watcher = nullptr;
-  while ((watcher = watchers_.next(watcher, true)) != nullptr) {
-    if (marked(*watcher) != WatchMark::kSelected) continue;
-    mark(*watcher, WatchMark::kReached);
-    if ((watcher->desc.events & GMM_WATCH_PREPARE) == 0) continue;
-    const int32_t answer = watchers_.call(*watcher, GMM_WATCH_PREPARE, GMM_OK, 0);
-    if (answer == 0) continue;
-    mark(*watcher, WatchMark::kNone);
+  Status status;
+  for_selected(true, [&](gmm_watcher &watcher) {
+    watcher.is_reached = true;
+    if ((watcher.desc.events & GMM_WATCH_PREPARE) == 0) return true;
+    const int32_t answer = watchers_.call(watcher, GMM_WATCH_PREPARE, GMM_OK, 0);
+    if (answer == 0) return true;
+    watcher.is_reached = false;
     char text[gmm_watcher::kNameSize + 2];
-    std::snprintf(text, sizeof text, watcher->name[0] != 0 ? "\"%s\"" : "%s%p", watcher->name,
-                  static_cast<const void *>(watcher));
-    watchers_.leave(watcher);
-    return fail(GMM_ERROR_BUSY,
-                "%s: the watcher %s refused with %d; everything is as before. Try again when it lets the memory go.",
-                operation_, text, answer);
-  }
-  return Status();
+    std::snprintf(text, sizeof text, watcher.name[0] != 0 ? "\"%s\"" : "%s%p", watcher.name,
+                  static_cast<const void *>(&watcher));
+    status = fail(GMM_ERROR_BUSY,
+                  "%s: the watcher %s refused with %d; everything is as before. Try again when it lets the memory go.",
+                  operation_, text, answer);
+    return false;
+  });
+  return status;
 }
 
 void WatchCalls::losing() {
-  if (!has_marked_) return;
-  gmm_watcher *watcher = nullptr;
-  while ((watcher = watchers_.next(watcher, true)) != nullptr)
-    if (marked(*watcher) == WatchMark::kReached && (watcher->desc.events & GMM_WATCH_LOSING) != 0)
-      watchers_.call(*watcher, GMM_WATCH_LOSING, GMM_OK, 0);
+  for_selected(true, [&](gmm_watcher &watcher) {
+    if (watcher.is_reached && (watcher.desc.events & GMM_WATCH_LOSING) != 0)
+      watchers_.call(watcher, GMM_WATCH_LOSING, GMM_OK, 0);
+    return true;
+  });
 }
 
 void WatchCalls::reach_all() {
-  if (!has_marked_) return;
-  gmm_watcher *watcher = nullptr;
-  while ((watcher = watchers_.next(watcher, true)) != nullptr)
-    if (marked(*watcher) == WatchMark::kSelected) mark(*watcher, WatchMark::kReached);
+  for_selected(true, [](gmm_watcher &watcher) { return watcher.is_reached = true; });
 }
 
 void WatchCalls::end(const Status &status, bool restores) {
-  if (!has_marked_) return;
+  if (!has_selected_) return;
   MessageGuard message_guard;  // the operation's message stays
   const bool failed = status.code() != GMM_OK;
   const uint32_t event = failed ? GMM_WATCH_FAILED : GMM_WATCH_RESTORED;
-  gmm_watcher *watcher = nullptr;
-  while ((watcher = watchers_.next(watcher, false)) != nullptr) {
-    const WatchMark was = marked(*watcher);
-    if (was == WatchMark::kNone) continue;
-    mark(*watcher, WatchMark::kNone);
-    if (was != WatchMark::kReached || (!failed && !restores) || (watcher->desc.events & event) == 0) continue;
-    watchers_.call(*watcher, event, status.code(), 0);
-  }
-  has_marked_ = false;
+  for_selected(false, [&](gmm_watcher &watcher) {
+    const bool hears = watcher.is_reached && (failed || restores) && (watcher.desc.events & event) != 0;
+    watcher.is_reached = false;
+    watcher.selected_by.store(nullptr, std::memory_order_relaxed);
+    if (hears) watchers_.call(watcher, event, status.code(), 0);
+    return true;
+  });
+  has_selected_ = false;
 }
 
 void WatchCalls::forget() { end(Status(), false); }

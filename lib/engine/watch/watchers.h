@@ -8,8 +8,8 @@
 //   RESTORED   after the commit, descending
 //   FAILED     after the undo, descending
 //
-// An operation makes a WatchCalls. select() marks the watchers of the memory that it changes, and the other functions
-// call those that are marked, on the operation's own thread. The operation holds the claim of the memory's tags until
+// An operation makes a WatchCalls. select() finds the watchers of the memory that it changes, and the other functions
+// call those, on the operation's own thread. The operation holds the claim of the memory's tags until
 // then (limits/tag_claims.h). So a watcher hears of one operation at a time, and of the next one after the end of this.
 // The operation holds no lock of a heap during a call: the callback may use gmm.
 //
@@ -20,7 +20,7 @@
 // - A call of the program finds no lock but the claim, which LocksAside hides from what the callback calls. No thread
 //   asks for a claim while it holds a lock, so a lock that the callback takes cannot wait for this operation.
 // - An operation allocates nothing for its watchers, so none of its calls fails for want of memory.
-// - The list is in the order of calls. A thread that walks it holds a reference to one watcher and no lock.
+// - A thread that walks through the watchers uses one of them at a time, and holds no lock.
 //
 // Locks: Watchers::mutex_ is brief.
 //
@@ -43,6 +43,7 @@
 namespace gmm {
 
 class Context;
+class WatchCalls;
 class Watchers;
 
 // The watched memory: a range, or a tag when the range is empty.
@@ -50,13 +51,6 @@ struct WatchTarget {
   gmm_tag tag = 0;
   ByteRange range = {};
   bool is_range() const { return range.size != 0; }
-};
-
-// The part of a watcher in an operation.
-enum class WatchMark : uint8_t {
-  kNone,
-  kSelected,  // it has memory of the operation
-  kReached,   // and hears how the operation ends
 };
 
 }  // namespace gmm
@@ -75,12 +69,14 @@ struct gmm_watcher : gmm::Link<gmm::Watchers> {
   char name[kNameSize] = {};
   bool was_below = false;  // its budget, at the last look
 
+  // Of the operation that selected it; another one leaves them alone.
+  std::atomic<const gmm::WatchCalls *> selected_by{nullptr};
+  bool is_reached = false;  // it hears how the operation ends
+
   // The rest is guarded by Watchers::mutex_.
-  gmm::WatchMark mark = gmm::WatchMark::kNone;
   bool is_ending = false;
-  uint32_t running = 0;  // calls of the program
-  uint32_t references = 1;
-  gmm::Condition returned;  // the last of them
+  uint32_t users = 0;  // threads that look at it, or are inside its callback
+  gmm::Condition unused;
 };
 
 namespace gmm {
@@ -119,11 +115,10 @@ class Watchers {
   static void *thread_main(void *self);
   void look_at_budgets();
   bool budget_fell(gmm_watcher &watcher, uint64_t *budget);
-  // The watcher behind one in the order of calls, or before it; NULL: the first. Gives up the reference to it and takes
-  // one to the result, which is NULL at the end.
+  // The watcher behind one in the order of calls, or before it; NULL: the first. Ends the use of that one and begins
+  // that of the result, which is NULL at the end.
   gmm_watcher *next(gmm_watcher *after, bool ascending);
   void leave(gmm_watcher *watcher);
-  void insert(gmm_watcher *watcher);
   void end(gmm_watcher *watcher);
 
   Core &core_;
@@ -132,7 +127,7 @@ class Watchers {
   const Quota *const held_on_;
   std::atomic<uint64_t> count_{0};
   Mutex mutex_{LockRank::kWatchers};
-  List<gmm_watcher, Watchers> list_;  // in the order of calls
+  List<gmm_watcher, Watchers> list_;
   uint64_t last_number_ = 0;
   // The thread that looks at budgets.
   Thread thread_;
@@ -150,34 +145,37 @@ class WatchCalls {
   WatchCalls(const WatchCalls &) = delete;
   WatchCalls &operator=(const WatchCalls &) = delete;
 
-  // Marks the watchers of which touches(const WatchTarget &) is true. The caller may visit heaps.
+  // Selects the watchers of which touches(const WatchTarget &) is true. The caller may visit heaps.
   template <typename Fn>
   void select(Fn touches) {
     if (!watchers_.any()) return;
     gmm_watcher *watcher = nullptr;
-    while ((watcher = watchers_.next(watcher, true)) != nullptr)
-      if ((watcher->desc.events & ~uint32_t{GMM_WATCH_BUDGET}) != 0 && touches(watcher->target))
-        mark(*watcher, WatchMark::kSelected);
+    while ((watcher = watchers_.next(watcher, true)) != nullptr) {
+      if ((watcher->desc.events & ~uint32_t{GMM_WATCH_BUDGET}) == 0 || !touches(watcher->target)) continue;
+      watcher->selected_by.store(this, std::memory_order_relaxed);
+      has_selected_ = true;
+    }
   }
-  bool any() const { return has_marked_; }
+  bool any() const { return has_selected_; }
   // BUSY: a watcher refused.
   Status prepare();
   void losing();
-  // An operation without PREPARE: all that are marked hear how it ends.
+  // An operation without PREPARE: all that are selected hear how it ends.
   void reach_all();
   // Tells those that were reached how the operation ended: FAILED after a failure or UNCHANGED; after a success
-  // RESTORED if `restores`, else nothing. Then none is marked.
+  // RESTORED if `restores`, else nothing. Then none is selected.
   void end(const Status &status, bool restores);
   // The operation is tried again, so no watcher hears of this end.
   void forget();
 
  private:
-  void mark(gmm_watcher &watcher, WatchMark value);
-  WatchMark marked(const gmm_watcher &watcher);
+  // Calls fn(gmm_watcher &) for the selected watchers until it is false.
+  template <typename Fn>
+  void for_selected(bool ascending, Fn fn);
 
   Watchers &watchers_;
   const char *const operation_;
-  bool has_marked_ = false;
+  bool has_selected_ = false;
 };
 
 }  // namespace gmm

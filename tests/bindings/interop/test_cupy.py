@@ -5,16 +5,18 @@ CuPy's own CUDA runtime does not start over the fake driver, so its two question
 stream) are answered by a stand-in; arrays, pointers, and the allocators that CuPy has set, are CuPy's.
 """
 import gc
+import os
 import threading
 import weakref
 
 import conftest
 import pytest
 from allocators import SIZE, Contract, Memory
-from conftest import MIB, run
+from conftest import MIB
 
 import gmm
 
+os.environ["FAKE_CUDA_DEVICES"] = "2"
 cupy = pytest.importorskip("cupy")
 import gmm.cupy  # noqa: E402 # after the check
 from cupy.cuda import memory, pinned_memory  # noqa: E402
@@ -232,26 +234,15 @@ def test_impossible_requests_are_refused(context, stand_in):
         use.undo()
 
 
-TWO_DEVICES = """
-import cupy, gmm, gmm.cupy
-current = 0
-cupy.cuda.device.get_device_id = lambda: current
-class Null:
-    ptr = 0
-cupy.cuda.get_current_stream = lambda device=-1: Null
-with gmm.Context("cuda") as context:
+@pytest.mark.fake
+def test_each_device_has_its_own_memory(context, stand_in):
     with gmm.cupy.use(context=context):
         arrays = []
-        for current in (0, 1, 0):
-            arrays.append(cupy.ndarray((3000,)))
-    print([context.query(array.data.ptr).device for array in arrays], [array.data.device_id for array in arrays])
+        for stand_in.device in (0, 1, 0):
+            arrays.append(cupy.ndarray((SIZE,)))
+    assert [context.query(array.data.ptr).device for array in arrays] == [0, 1, 0]
+    assert [array.data.device_id for array in arrays] == [0, 1, 0]
     del arrays
-"""
-
-
-@pytest.mark.fake
-def test_each_device_has_its_own_memory():
-    assert run(TWO_DEVICES, FAKE_CUDA_DEVICES="2") == "[0, 1, 0] [0, 1, 0]"
 
 
 # On a GPU.

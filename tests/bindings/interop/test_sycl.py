@@ -3,7 +3,6 @@
 
 tests/unit/backend/sycl_backend_test.cpp has what the library does with queues and pointers of dpctl.
 """
-import ctypes
 import gc
 import os
 import types
@@ -169,16 +168,6 @@ def test_gmm_takes_dpnps_arrays(context, usm_type, take):
     assert (theirs.asnumpy() == 5).all()
     turned = take(theirs.T, context=context)
     assert turned.shape == (6, 4) and turned.address == address_of(theirs)
-
-
-@with_dpnp
-@pytest.mark.parametrize("take", [gmm.asarray, gmm.from_dlpack])
-def test_an_import_waits_for_dpnps_work(context, take):
-    values = dpnp.ones(1 << 20, dtype="i8", usm_type="host")
-    for _ in range(30):  # work that has not ended when the CPU comes to read
-        values = values + 1
-    seen = take(values, context=context)
-    assert (np.ctypeslib.as_array((ctypes.c_int64 * (1 << 20)).from_address(seen.address)) == 31).all()
 
 
 @with_dpnp

@@ -15,6 +15,8 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 DEPS = HERE.parents[2] / ".deps"
+sys.path.insert(0, str(HERE.parents[1] / "support"))
+import tap  # noqa: E402
 ENVIRONMENTS = {"cuda_core": "interop", "numba": "interop", "cupy": "interop", "rmm": "interop", "jax": "interop",
                 "torch": "torch", "memory_saver": "torch", "sycl": "sycl"}
 if os.environ.get("SETUP_VERSIONS") == "oldest":
@@ -28,8 +30,8 @@ def run_with_library(name):
     library = next(library for library in ENVIRONMENTS if name.startswith(library))
     deps, environment = DEPS / ENVIRONMENTS[library], dict(os.environ)
     if not (deps / "ready").exists():
-        print(f"ok 1 - with {name} # SKIP no environment .deps/{deps.name} (see .deps/environments.log)\n1..1")
-        return 0
+        tap.skip(f"with {name}", f"no environment .deps/{deps.name} (see .deps/environments.log)")
+        return tap.end()
     if library == "sycl":  # PyPI's OpenCL runtime for CPUs is not registered with the system
         folder = str(deps / "lib")
         environment.update(OCL_ICD_FILENAMES=folder + "/libintelocl.so", ONEAPI_DEVICE_SELECTOR="opencl:cpu",
@@ -39,35 +41,19 @@ def run_with_library(name):
 
 
 class TapWriter:
-    def __init__(self, out):
-        self.out = out
-        self.count = 0
-
-    def line(self, text):
-        print(text, file=self.out, flush=True)
-
-    def case(self, passed, name, details="", skipped=None):
-        self.count += 1
-        for detail in details.splitlines():
-            self.line(f"# {detail}")
-        skip = "" if skipped is None else f" # SKIP {skipped}"
-        self.line(f"{'ok' if passed else 'not ok'} {self.count} - {name.replace('#', '')}{skip}")
-
     def pytest_collectreport(self, report):
         if report.failed:
-            self.case(False, f"{report.nodeid}: collecting", report.longreprtext)
+            tap.check(False, f"{report.nodeid}: collecting", report.longreprtext)
 
     def pytest_runtest_logreport(self, report):
-        name = report.nodeid.split("::", 1)[-1]
+        name = report.nodeid.split("::", 1)[-1].replace("#", "")
         if report.skipped:
-            self.case(True, name, skipped=report.longrepr[2] if isinstance(report.longrepr, tuple) else "")
+            tap.skip(name, report.longrepr[2] if isinstance(report.longrepr, tuple) else "")
         elif report.when == "call" or report.failed:
-            if report.duration >= 1:
-                self.line(f"# {report.duration:.1f} s")
-            for line in report.capstdout.splitlines():
-                if line.startswith("# "):  # a figure
-                    self.line(line)
-            self.case(report.passed, name if report.when == "call" else f"{name}: {report.when}",
+            figures = [line for line in report.capstdout.splitlines() if line.startswith("# ")]
+            for line in [f"# {report.duration:.1f} s"] * (report.duration >= 1) + figures:
+                print(line, flush=True)
+            tap.check(report.passed, name if report.when == "call" else f"{name}: {report.when}",
                       "" if report.passed else f"{report.longreprtext}\n{report.capstderr}")
 
 
@@ -76,15 +62,11 @@ if __name__ == "__main__":
         sys.exit(run_with_library(sys.argv[1]))
     import pytest
 
-    out = sys.stdout
-    sys.stdout = sys.stderr
-    writer = TapWriter(out)
     # The many interpreters that tests start need not compile gmm each. They write no bytecode themselves, so that the
     # folders of the sources stay as they are.
     for folder in importlib.util.find_spec("gmm").submodule_search_locations:
         compileall.compile_dir(folder, quiet=2)
-    tests = sys.argv[1:] or [str(HERE)]
     options = ["-p", "no:cacheprovider", "-p", "no:terminal", "-o", "python_files=test_*.py"]
-    status = pytest.main([*options, *tests], plugins=[writer])
-    writer.line(f"1..{writer.count}")
+    status = pytest.main([*options, *(sys.argv[1:] or [str(HERE)])], plugins=[TapWriter()])
+    tap.end()
     sys.exit(int(status))

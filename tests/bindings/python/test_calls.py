@@ -43,8 +43,7 @@ def test_context_and_devices(context):
     with open_context(context.info.backend, strict_host=True) as strict, strict.alloc(MIB) as buffer:
         buffer.fill(6)
         assert bytes(buffer) == b"\6" * MIB and not buffer.info.flags & gmm.PointerFlags.HOST_ACCESSIBLE
-        with pytest.raises(BufferError, match="copy_to"):
-            memoryview(buffer)
+        refused(BufferError, lambda: memoryview(buffer), match="copy_to")
         if context.info.backend == gmm.Backend.HOST:
             refused(BufferError, buffer.__dlpack__, buffer.__dlpack_device__, match="strict")
 
@@ -91,21 +90,13 @@ def test_heap(context):
     with context.heap(Kind.VMM, exportable=True) as heap:
         first = heap.alloc(5 * MIB, name="of a heap")
         assert first.kind == heap.kind == Kind.VMM and context.blocks()[0].name == "of a heap"
-        with pytest.raises(gmm.BusyError):
-            heap.close()
-        assert not heap.closed
+        refused(gmm.BusyError, heap.close)
         first.close()
         heap.reserve(16 * MIB)
-        context.trim()
         assert context.stats(kind=Kind.VMM).reserved_bytes >= 16 * MIB
-        with pytest.raises(OverflowError):
-            heap.reserve(-1)
         done = context.compact(tag=gmm.DEFAULT_TAG, max_bytes=1, max_us=10**6)
         assert done == (0, 0, done.largest_free) and done.largest_free > 0
-        heap.reserve(0)
-    assert heap.closed
-    with pytest.raises(gmm.ClosedError):
-        heap.alloc(1)
+    refused(gmm.ClosedError, lambda: heap.alloc(1))
 
 
 def test_streams_and_events(context):
@@ -128,19 +119,17 @@ def test_pin(context):
     need(context, Capability.PIN)
     data = bytearray(MIB)
     with context.pin(data) as pin, context.alloc(MIB) as buffer:
-        assert context.query(pin.address).state == State.PINNED
+        address = pin.address
+        assert context.query(address).state == State.PINNED
         assert pin.object is data and pin.nbytes == MIB and pin.device_pointer
         buffer.fill(3)
         context.copy(pin, buffer, MIB)
         context.synchronize()
         assert data == b"\x03" * MIB
-        address = pin.address
-        with pytest.raises(BufferError):
-            data.append(1)
+        refused(BufferError, lambda: data.append(1))
     assert context.query(address).state == State.UNKNOWN and pin.object is None
     data.append(1)  # free to move again
-    with pytest.raises(BufferError):
-        context.pin(bytes(MIB))
+    refused(BufferError, lambda: context.pin(bytes(MIB)))
     context.pin(bytes(MIB), read_only=True).close()
 
 
@@ -150,7 +139,6 @@ def test_residency(context):
     with context.alloc(4 * MIB, Kind.MANAGED) as buffer:
         buffer.fill(9)
         buffer.advise(Advice.SET_PREFERRED_LOCATION, 0)
-        buffer.prefetch(0)
         buffer.prefetch(gmm.HOST, size=MIB)
         assert buffer.move(gmm.HOST) is buffer and memoryview(buffer)[4 * MIB - 1] == 9
         buffer.move(0, non_blocking=True)
@@ -162,20 +150,17 @@ def test_tags(context):
     tag = context.tag("smoke", Contents.HOST, 5, read_only=True)
     assert context.tag("smoke") == tag and tag == tag.number and hash(tag) == hash(tag.number)
     info = context.tag_info("smoke")
-    assert (info.name, info.contents, info.priority, info.flags) == (
-        "smoke", Contents.HOST, 5, gmm.TagFlags.READ_ONLY) and info == tag.info
+    assert info[:3] == (tag, Contents.HOST, 5) and info.flags == gmm.TagFlags.READ_ONLY and info == tag.info
     tag.update(priority=1, read_only=False)
     assert (tag.info.contents, tag.info.priority, tag.info.flags) == (Contents.HOST, 1, 0)
     with tag:
         buffer = context.alloc(MIB)
     assert buffer.tag == tag and context.alloc(MIB).tag == gmm.DEFAULT_TAG
     assert context.alloc(MIB, tag="smoke").tag == tag.number
-    assert context.tags()[0] == gmm.DEFAULT_TAG and [one.name for one in context.tags() if one == tag] == ["smoke"]
-    gone = context.tag("gone")
-    gone.destroy()
-    assert "gone" not in [listed.name for listed in context.tags()]
-    with pytest.raises(gmm.InvalidTagError):
-        context.tag_info("nobody")
+    assert context.tags() == [gmm.DEFAULT_TAG, tag] and context.tags()[1].name == "smoke"
+    context.tag("gone").destroy()
+    assert len(context.tags()) == 2
+    refused(gmm.InvalidTagError, lambda: context.tag_info("nobody"))
 
 
 def test_ipc(context):
@@ -188,8 +173,7 @@ def test_ipc(context):
     for handle, error, words in ((bytes(256), gmm.IPCInvalidHandleError, None), (b"short", ValueError, "256")):
         with pytest.raises(error, match=words):
             context.ipc_import(handle)
-    with pytest.raises(gmm.InvalidHandleError):
-        context.event().ipc_export()
+    refused(gmm.InvalidHandleError, context.event().ipc_export)
     with open_context("host") as other, pytest.raises(gmm.InvalidValueError):
         other.ipc_configure(users=[os.getuid() + 1])  # needs a directory
 
@@ -206,32 +190,26 @@ def test_descriptors(context):
             assert again.nbytes == size and again.address != buffer.address and again.state == State.IMPORTED
             again.fill(2, offset=offset, size=2 * MIB)
             assert bytes(buffer) == b"\x02" * (2 * MIB)
-        with pytest.raises(gmm.InvalidValueError):
-            buffer.ipc_export_fd(type=99)
+        refused(gmm.InvalidValueError, lambda: buffer.ipc_export_fd(type=99))
     with context.alloc(MIB, Kind.DEVICE) as buffer:
         if buffer.info.ipc_routes & IpcRoute.LEGACY:
             handle, offset, size = buffer.ipc_export_legacy(offset=512)
             assert len(handle) == 64 and any(handle) and offset >= 512 and size >= offset + MIB - 512
         else:
-            with pytest.raises(gmm.NotSupportedError):
-                buffer.ipc_export_legacy()
+            refused(gmm.NotSupportedError, buffer.ipc_export_legacy)
 
 
 def test_limits_and_counters(context):
     device, tag = context.info.device_count - 1, context.tag("counted")
     context.set_limit(64 * MIB, device=device)
-    with pytest.raises(gmm.LimitExceededError) as caught:
-        context.alloc(128 * MIB, Kind.VMM, device=device)
-    assert isinstance(caught.value, MemoryError)
+    refused(gmm.LimitExceededError, lambda: context.alloc(128 * MIB, Kind.VMM, device=device))
     context.set_limit(None, device=device)
-    before = context.stats()
     with context.alloc(MIB, tag=tag), context.alloc(3 * MIB):
-        now = context.stats()
-        assert now.live_bytes - before.live_bytes == 4 * MIB and now.live_blocks - before.live_blocks == 2
+        assert context.stats().live_bytes == 4 * MIB and context.stats().live_blocks == 2
         assert context.stats(tag=tag).live_bytes == MIB and context.stats(tag="counted").live_blocks == 1
         assert context.stats(kind=Kind.DEVICE).reserved_bytes >= 4 * MIB
-    context.alloc(64 * MIB, Kind.VMM).close()
     with context.defer():
+        context.alloc(64 * MIB, Kind.VMM).close()
         assert context.trim() == 0
     context.alloc(64 * MIB, Kind.VMM).close()
     assert context.trim() > 0
@@ -241,16 +219,14 @@ def test_out_of_memory():
     # On the host backend only: filling a real GPU would disturb whoever shares it.
     with open_context("host", host_memory=256 * MIB) as context:
         ballast, asked = context.alloc(192 * MIB, Kind.VMM), []
-        context.set_oom_handler(asked.append)
-        with pytest.raises(gmm.OutOfMemoryError):
-            context.alloc(128 * MIB, Kind.VMM)
-        assert asked[0].requested_bytes == 128 * MIB and asked[0].attempt == 1 and asked[0].kind is Kind.VMM
-        context.set_oom_handler(lambda info: ballast.close() or info.attempt == 1)
+        context.set_oom_handler(lambda info: asked.append(info) or ballast.close() or info.attempt == 1)
         context.alloc(128 * MIB, Kind.VMM).close()
+        assert asked[0].requested_bytes == 128 * MIB and asked[0].attempt == 1 and asked[0].kind is Kind.VMM
+        context.set_oom_handler(asked.append)  # None is no
+        refused(gmm.OutOfMemoryError, lambda: context.alloc(512 * MIB, Kind.VMM))
         context.set_oom_handler(None)
-        with pytest.raises(gmm.OutOfMemoryError):
-            context.alloc(512 * MIB, Kind.VMM)
-        assert ballast.closed and len(asked) == 1
+        refused(gmm.OutOfMemoryError, lambda: context.alloc(512 * MIB, Kind.VMM))
+        assert ballast.closed and len(asked) == 2
 
 
 def test_snapshot_and_names(context):
@@ -276,8 +252,7 @@ def test_trace(context, tmp_path):
     with context.trace(path):
         context.alloc(12345).close()
     assert path.read_bytes()[:8] == b"gmmtrace"
-    with pytest.raises(gmm.UnbalancedError):
-        native.gmm_trace_end(context)
+    refused(gmm.UnbalancedError, lambda: native.gmm_trace_end(context))
 
 
 def test_log(context):

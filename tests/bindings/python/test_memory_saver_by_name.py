@@ -123,11 +123,15 @@ def test_program_builds_the_path_itself(program):
 for name in {by_name.LIBRARIES[:3]!r}:
     path = os.path.join(os.path.dirname(os.path.dirname(package.__file__)), name)
     assert os.path.exists(path) and b"TMS_INIT_ENABLE_DISK_BACKUP" in pathlib.Path(path).read_bytes()
-    environment = dict(os.environ, LD_PRELOAD=path, TMS_INIT_ENABLE="1", TMS_INIT_ENABLE_CPU_BACKUP="1")
+    environment = dict(os.environ, LD_PRELOAD=path, TMS_INIT_ENABLE="1", TMS_INIT_ENABLE_CPU_BACKUP="1",
+                       TMS_RETAIN_CPU_BACKUP="1")
     subprocess.run([sys.executable, "-c", {PROGRAM!r} + '''
 pause_and_resume(lambda make: make())
+assert torch_memory_saver.retain_cpu_backup is True
 with torch_memory_saver.disable():
-    pass
+    apart = torch.full((SIZE,), 2, dtype=torch.uint8, device="cuda")
+torch_memory_saver.pause()
+assert apart.content() == bytes([2]) * SIZE
 print("child done")
 '''], env=environment, check=True)
 """).count("child done") == 3

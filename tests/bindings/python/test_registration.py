@@ -13,7 +13,7 @@ from conftest import need
 import gmm
 import gmm.nccl
 import gmm.ucx
-from gmm import Capability, Contents, Kind, PointerFlags
+from gmm import Capability, Contents, Kind
 
 SIZE = 3 << 20
 
@@ -83,13 +83,6 @@ def cycle(context):
         context.resume("network")
 
     return pause_and_resume
-
-
-def test_memory_for_networks(context, block):
-    info = context.query(block)
-    assert info.kind == Kind.VMM and info.flags & PointerFlags.COMM and info.base == info.allocation_base
-    with pytest.raises(gmm.InvalidKindError, match="comm=True"):
-        context.alloc(SIZE, Kind.HOST, comm=True)
 
 
 def test_a_registration_follows_pauses(context, block, nccl, cycle):

@@ -121,21 +121,17 @@ int gmm_reset(void *context) {{
 }}
 """
 PROGRAM = """
-import ctypes, gc, sys, threading, time
-import gmm, pytest
+import ctypes, gc, sys, threading
+import gmm
+from checks import refused, until
 
 slow = ctypes.CDLL(sys.argv[1])
 inside, go = (ctypes.c_int.in_dll(slow, name) for name in ("inside", "go"))
-
-def reset():
-    with pytest.raises(gmm.BusyError):
-        context.reset()
-
-context, thread = gmm.Context("host"), threading.Thread(target=reset)
+context = gmm.Context("host")
+thread = threading.Thread(target=lambda: refused(gmm.BusyError, context.reset))
 kept, freed, dropped = (context.alloc(1 << 20) for _ in range(3))
 thread.start()
-while not inside.value:
-    time.sleep(0.001)
+until(lambda: inside.value)
 closed = kept.closed, freed.closed
 freed.free()
 del dropped
@@ -143,11 +139,9 @@ gc.collect()
 go.value = 1
 thread.join()
 assert closed == (True, True) and not kept.closed and freed.closed
-while context.stats().live_blocks > 1:
-    time.sleep(0.001)
+until(lambda: context.stats().live_blocks == 1)
 kept.fill(1)
 context.synchronize()
-kept.free()
 context.close()
 """
 
@@ -159,7 +153,7 @@ def test_a_reset_that_is_refused(tmp_path):
         pytest.skip("no C compiler")
     (tmp_path / "slow.c").write_text(SLOW_RESET)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "slow.c"], check=True)
-    done = subprocess.run([sys.executable, "-X", "dev", "-c", PROGRAM, str(library)],
-                          env={**os.environ, "LD_PRELOAD": str(library)},
-                          capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", PROGRAM, str(library)], capture_output=True, text=True,
+                          env={**os.environ, "LD_PRELOAD": str(library)}, cwd=os.path.dirname(__file__), timeout=60,
+                          check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import venv
 
 # Its folder has the package's sources, which no path of a test may lead to.
 WHEELS = pathlib.Path(__file__).resolve().parents[3] / "bindings" / "python" / "wheels.py"
@@ -99,8 +100,9 @@ def main(root):
     environment["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        python = pathlib.Path(wheels.environment_of(sys.executable, folder / "venv"))
-        pip = [str(python), "-m", "pip"]
+        venv.create(folder / "venv", with_pip=True)
+        python = folder / "venv" / "bin" / "python"
+        pip = [python, "-m", "pip"]
         # The build's tools come from PyPI: without it the wheel cannot be tested.
         reached = subprocess.run([*pip, "download", "-q", "--no-deps", "--dest", folder / "reached", "meson-python"],
                                  env=environment, capture_output=True, text=True, check=False)
@@ -108,14 +110,13 @@ def main(root):
             print(f"skipped: PyPI cannot be reached: {reached.stderr.strip().splitlines()[-1]}")
             return 77
         # Without optimisation: whether it builds and works is asked, not how fast.
-        built = wheels.build(str(python), folder / "built", root, ["-Doptimization=0"])
-        wheel = wheels.repair(wheels.tools(folder / "venv"), built, folder / "repaired")
-        subprocess.run([*pip, "install", "-q", str(wheel)], env=environment, check=True, cwd=folder)
+        wheel = wheels.make(folder / "made", root, ["-Doptimization=0"])
+        subprocess.run([*pip, "install", "-q", wheel], env=environment, check=True, cwd=folder)
         problems = problems_of(wheel, next((folder / "venv").glob("lib/python3.*/site-packages/gmm")))
         print(wheel.name, *problems, sep="\n")
         if problems:
             return 1
-        done = subprocess.run([str(python), "-X", "dev", "-c", PROGRAM,
+        done = subprocess.run([python, "-X", "dev", "-c", PROGRAM,
                                str(pathlib.Path(root) / "bindings" / "python" / "gmm")], env=environment,
                                capture_output=True, text=True, check=False, cwd=folder)
         print(done.stdout + done.stderr)

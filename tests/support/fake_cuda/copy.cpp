@@ -28,32 +28,22 @@ off_t offset_in_file(const Piece &piece, size_t at) { return piece.data + at - p
 
 bool is_zero(const char *bytes, size_t size) { return bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0; }
 
-// All of them, or false. Where the program has a limit for files, a write past it would end the program. Whole pages of
-// zeros become holes of the file, which read as zeros: most tests write into a small part of what they pause.
+constexpr size_t kPart = 64 << 10;
+
+// All of them, or false. Where the program has a limit for files, a write past it would end the program. Parts of zeros
+// become holes of the file, which read as zeros: most tests write into a small part of what they pause.
 bool write_file(const Piece &to, size_t at, const char *bytes, size_t size) {
-  constexpr size_t kFilePage = 4096;
   rlimit limit;
   if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return false;
-  const auto page_at = [&](size_t done) {
-    const size_t left = kFilePage - static_cast<size_t>(offset_in_file(to, at + done)) % kFilePage;
-    return std::min(left, size - done);
-  };
-  const auto hole_at = [&](size_t done) { return page_at(done) == kFilePage && is_zero(bytes + done, kFilePage); };
   for (size_t done = 0; done < size;) {
-    const bool hole = hole_at(done);
-    size_t end = done + page_at(done);
-    while (end < size && hole_at(end) == hole) end += page_at(end);
-    if (hole) {
-      const auto length = static_cast<off_t>(end - done);
-      if (fallocate(to.backing->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset_in_file(to, at + done), length))
-        return false;
-      done = end;
-    }
-    while (!hole && done < end) {
-      const ssize_t count = pwrite(to.backing->fd, bytes + done, end - done, offset_in_file(to, at + done));
-      if (count <= 0) return false;
-      done += static_cast<size_t>(count);
-    }
+    const off_t begin = offset_in_file(to, at + done);
+    const size_t part = std::min(kPart - static_cast<size_t>(begin) % kPart, size - done);
+    const bool is_hole = is_zero(bytes + done, part);
+    const int flags = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    if (is_hole && fallocate(to.backing->fd, flags, begin, static_cast<off_t>(part)) != 0) return false;
+    const ssize_t count = is_hole ? static_cast<ssize_t>(part) : pwrite(to.backing->fd, bytes + done, part, begin);
+    if (count <= 0) return false;
+    done += static_cast<size_t>(count);
   }
   return true;
 }
@@ -85,7 +75,6 @@ void copy_part(const Piece &to, size_t to_at, const Piece &from, size_t from_at,
 }
 
 void fill_piece(const Piece &piece, unsigned char value) {
-  constexpr size_t kPart = 64 << 10;
   size_t done = 0;
   if (goes_by_file(piece, {}, piece.size)) {
     char bytes[kPart];
@@ -109,78 +98,56 @@ void copy_pieces(const std::vector<Piece> &to, const std::vector<Piece> &from) {
   }
 }
 
-struct CopyRequest {
+struct Request {
   uintptr_t to, from;
   size_t size;
   Needs to_needs, from_needs;
-  bool wait;
+  bool waits;
+  bool fills = false;  // with `value`; there is no `from`
+  unsigned char value = 0;
 };
 
-CUresult copy(const CopyRequest &r, CUstream handle, std::unique_lock<std::mutex> &lock) {
+CUresult carry_out(const Request &r, int device, const std::shared_ptr<char[]> &staged) {
+  std::vector<Piece> to, from;
+  {
+    std::lock_guard<std::mutex> guard(state().mutex);
+    Where where;
+    if (translate(r.to, r.size, true, device, &to, &where)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    if (staged)
+      from.push_back({staged.get(), r.size, nullptr});
+    else if (!r.fills && translate(r.from, r.size, false, device, &from, &where))
+      return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+  if (!r.fills) copy_pieces(to, from);
+  for (size_t i = 0; r.fills && i < to.size(); i++) fill_piece(to[i], r.value);
+  return CUDA_SUCCESS;
+}
+
+CUresult queue(const Request &r, CUstream handle, std::unique_lock<std::mutex> &lock) {
   FAKE_CUDA_CONTEXT(context);
   FAKE_CUDA_STREAM(stream, handle);
   if (!r.size) return CUDA_SUCCESS;
   int device = stream->context->device;
-  Where to_where, from_where;
+  Where to_where, from_where = Where::device;
   if (CUresult wrong = check(r.to, r.size, true, r.to_needs, device, &to_where)) return wrong;
-  if (CUresult wrong = check(r.from, r.size, false, r.from_needs, device, &from_where)) return wrong;
-  if (r.wait)
+  if (!r.fills)
+    if (CUresult wrong = check(r.from, r.size, false, r.from_needs, device, &from_where)) return wrong;
+  if (r.waits)
     if (CUresult unsafe = refuse_during_capture()) return unsafe;
   std::shared_ptr<char[]> staged;  // bytes of pageable memory on their way
-  if (!r.wait && !stream->capture && from_where == Where::pageable && to_where != Where::pageable) {
+  if (!r.waits && !stream->capture && from_where == Where::pageable && to_where != Where::pageable) {
     staged.reset(new char[r.size]);
     memcpy(staged.get(), reinterpret_cast<const char *>(r.from), r.size);
   }
-  auto run = [r, device, staged] {
-    std::vector<Piece> to, from;
-    {
-      std::lock_guard<std::mutex> guard(state().mutex);
-      Where where;
-      if (translate(r.to, r.size, true, device, &to, &where)) return CUDA_ERROR_ILLEGAL_ADDRESS;
-      if (staged)
-        from.push_back({staged.get(), r.size, nullptr});
-      else if (translate(r.from, r.size, false, device, &from, &where))
-        return CUDA_ERROR_ILLEGAL_ADDRESS;
-    }
-    copy_pieces(to, from);
-    return CUDA_SUCCESS;
-  };
-  if (CUresult wrong = enqueue(stream, run)) return wrong;
+  if (CUresult wrong = enqueue(stream, [r, device, staged] { return carry_out(r, device, staged); })) return wrong;
   if (stream->capture) return CUDA_SUCCESS;
-  // From device to device nothing waits on the host; into pageable memory every copy does.
+  // Within a device nothing waits on the host; into pageable memory every copy does.
   bool within_device = to_where == Where::device && from_where == Where::device;
-  if ((r.wait && !within_device) || to_where == Where::pageable) {
+  if ((r.waits && !within_device) || to_where == Where::pageable) {
     wait_for(stream->last, lock);
     return stream->context->error;
   }
   return CUDA_SUCCESS;
-}
-
-CUresult fill(CUdeviceptr address, unsigned char value, size_t size, CUstream handle, bool asynchronous,
-              std::unique_lock<std::mutex> &lock) {
-  FAKE_CUDA_CONTEXT(context);
-  FAKE_CUDA_STREAM(stream, handle);
-  if (!size) return CUDA_SUCCESS;
-  int device = stream->context->device;
-  Where where;
-  if (CUresult wrong = check(address, size, true, Needs::device, device, &where)) return wrong;
-  if (!asynchronous)
-    if (CUresult unsafe = refuse_during_capture()) return unsafe;
-  auto run = [address, value, size, device] {
-    std::vector<Piece> pieces;
-    {
-      std::lock_guard<std::mutex> guard(state().mutex);
-      Where where;
-      if (translate(address, size, true, device, &pieces, &where)) return CUDA_ERROR_ILLEGAL_ADDRESS;
-    }
-    for (const Piece &piece : pieces) fill_piece(piece, value);
-    return CUDA_SUCCESS;
-  };
-  if (CUresult wrong = enqueue(stream, run)) return wrong;
-  // Only memory that the host can see makes a fill wait.
-  if (asynchronous || where == Where::device) return CUDA_SUCCESS;
-  wait_for(stream->last, lock);
-  return stream->context->error;
 }
 
 uintptr_t address_of(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer); }
@@ -191,15 +158,15 @@ uintptr_t address_of(CUdeviceptr address) { return address; }
 extern "C" {
 
 // The types of the ends, and what the driver must know of them.
-#define COPY(symbol, To, to_needs, From, from_needs)                                                                \
-  CUresult symbol(To to, From from, size_t size) {                                                                  \
-    FAKE_CUDA_ENTER(symbol);                                                                                        \
-    return copy({address_of(to), address_of(from), size, Needs::to_needs, Needs::from_needs, true}, nullptr, lock); \
+#define COPY(symbol, To, to_needs, From, from_needs)                                                                 \
+  CUresult symbol(To to, From from, size_t size) {                                                                   \
+    FAKE_CUDA_ENTER(symbol);                                                                                         \
+    return queue({address_of(to), address_of(from), size, Needs::to_needs, Needs::from_needs, true}, nullptr, lock); \
   }
-#define COPY_ASYNC(symbol, To, to_needs, From, from_needs)                                                          \
-  CUresult symbol(To to, From from, size_t size, CUstream stream) {                                                 \
-    FAKE_CUDA_ENTER(symbol);                                                                                        \
-    return copy({address_of(to), address_of(from), size, Needs::to_needs, Needs::from_needs, false}, stream, lock); \
+#define COPY_ASYNC(symbol, To, to_needs, From, from_needs)                                                           \
+  CUresult symbol(To to, From from, size_t size, CUstream stream) {                                                  \
+    FAKE_CUDA_ENTER(symbol);                                                                                         \
+    return queue({address_of(to), address_of(from), size, Needs::to_needs, Needs::from_needs, false}, stream, lock); \
   }
 COPY(cuMemcpy, CUdeviceptr, any, CUdeviceptr, any)
 COPY(cuMemcpyHtoD_v2, CUdeviceptr, device, const void *, any)
@@ -212,11 +179,11 @@ COPY_ASYNC(cuMemcpyDtoDAsync_v2, CUdeviceptr, device, CUdeviceptr, device)
 
 CUresult cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t size) {
   FAKE_CUDA_ENTER(cuMemsetD8_v2);
-  return fill(address, value, size, nullptr, false, lock);
+  return queue({address, 0, size, Needs::device, Needs::any, true, true, value}, nullptr, lock);
 }
 CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t size, CUstream stream) {
   FAKE_CUDA_ENTER(cuMemsetD8Async);
-  return fill(address, value, size, stream, true, lock);
+  return queue({address, 0, size, Needs::device, Needs::any, false, true, value}, stream, lock);
 }
 
 }  // extern "C"

@@ -7,53 +7,55 @@
 
 namespace gmm {
 
-struct FirstRelease {
-  uint32_t struct_size = sizeof(FirstRelease), flags = 0;
-};
+// The fields of three releases: `bytes` came with this one, `later` comes with the next. struct_size says how many
+// there are.
 struct ThisRelease {
   uint32_t struct_size = sizeof(ThisRelease), flags = 0;
   uint64_t bytes = 0;
 };
-struct LaterRelease {
-  uint32_t struct_size = sizeof(LaterRelease), flags = 0;
-  uint64_t bytes = 0, later = 0;
+struct AnyRelease : ThisRelease {
+  uint64_t later = 0;
 };
+constexpr uint32_t kFirst = 8, kThis = sizeof(ThisRelease), kLater = sizeof(AnyRelease);
 template <>
 struct GrowingStructOf<ThisRelease> {
-  static constexpr GrowingStruct kRow = {"ThisRelease", sizeof(FirstRelease), sizeof(ThisRelease)};
+  static constexpr GrowingStruct kRow = {"ThisRelease", kFirst, kThis};
 };
 
 namespace {
 
-template <typename T>
-ThisRelease *as_this(T *other) {
-  return reinterpret_cast<ThisRelease *>(other);
+AnyRelease of_size(uint32_t size, uint32_t flags, uint64_t bytes, uint64_t later) {
+  AnyRelease made;
+  made.struct_size = size;
+  made.flags = flags;
+  made.bytes = bytes;
+  made.later = later;
+  return made;
 }
 
-TEST(ArgumentsTest, DescriptorOfAnOlderReleaseHasDefaults) {
-  FirstRelease older;
-  older.flags = 7;
-  ThisRelease read;
-  ASSERT_TRUE(read_descriptor<ThisRelease>(as_this(&older), &read).ok());
-  EXPECT_EQ(read.struct_size, sizeof(ThisRelease));
-  EXPECT_EQ(read.flags, 7u);
-  EXPECT_EQ(read.bytes, 0u);
-  EXPECT_TRUE(has_first_fields_only(*as_this(&older)));
-}
-
-TEST(ArgumentsTest, DescriptorOfALaterReleaseIsReadUnlessItUsesALaterField) {
-  LaterRelease later;
-  later.bytes = 9;
-  ThisRelease read;
-  ASSERT_TRUE(read_descriptor<ThisRelease>(as_this(&later), &read).ok());
-  EXPECT_EQ(read.bytes, 9u);
-  EXPECT_FALSE(has_first_fields_only(*as_this(&later)));
-  later.bytes = 0;
-  EXPECT_TRUE(has_first_fields_only(*as_this(&later)));
-  later.later = 1;
-  EXPECT_EQ(read_descriptor<ThisRelease>(as_this(&later), &read).code(), GMM_ERROR_NOT_SUPPORTED);
+TEST(ArgumentsTest, DescriptorsOfEachReleaseAreRead) {
+  const struct {
+    AnyRelease given;
+    gmm_result result;
+    uint64_t bytes;  // that are read
+    bool has_first_only;
+  } cases[] = {{of_size(kFirst, 7, 77, 77), GMM_OK, 0, true},  // the fields behind its end are others' memory
+               {of_size(kThis, 7, 0, 77), GMM_OK, 0, true},
+               {of_size(kThis, 7, 9, 77), GMM_OK, 9, false},
+               {of_size(kLater, 7, 0, 0), GMM_OK, 0, true},
+               {of_size(kLater, 7, 9, 0), GMM_OK, 9, false},
+               {of_size(kLater, 7, 0, 1), GMM_ERROR_NOT_SUPPORTED, 0, false}};
+  for (const auto &one : cases) {
+    SCOPED_TRACE(&one - cases);
+    ThisRelease read;
+    EXPECT_EQ(read_descriptor<ThisRelease>(&one.given, &read).code(), one.result);
+    EXPECT_EQ(has_first_fields_only<ThisRelease>(one.given), one.has_first_only);
+    if (one.result != GMM_OK) continue;
+    EXPECT_EQ(read.struct_size, kThis);
+    EXPECT_EQ(read.flags, 7u);
+    EXPECT_EQ(read.bytes, one.bytes);
+  }
   EXPECT_NE(std::strstr(gmm_last_error_message(), "Bytes 16 to 23 of ThisRelease are newer"), nullptr);
-  EXPECT_FALSE(has_first_fields_only(*as_this(&later)));
 }
 
 TEST(ArgumentsTest, SizesOfNoReleaseAreRefusedAndNothingIsWritten) {
@@ -71,58 +73,35 @@ TEST(ArgumentsTest, SizesOfNoReleaseAreRefusedAndNothingIsWritten) {
     EXPECT_FALSE(has_first_fields_only(*asked)) << size;
     EXPECT_EQ(std::memcmp(bytes, before, sizeof bytes), 0) << size;
   }
-}
-
-TEST(ArgumentsTest, TheLargestStructOfALaterReleaseIsServed) {
-  alignas(ThisRelease) unsigned char bytes[GrowingStruct::kMaximum] = {};
-  const uint32_t size = sizeof bytes;
-  std::memcpy(bytes, &size, sizeof size);
+  std::memset(bytes, 0, sizeof bytes);
+  asked->struct_size = GrowingStruct::kMaximum;
   ThisRelease read;
-  EXPECT_TRUE(read_descriptor(reinterpret_cast<ThisRelease *>(bytes), &read).ok());
-  bytes[sizeof bytes - 1] = 1;
-  EXPECT_EQ(read_descriptor(reinterpret_cast<ThisRelease *>(bytes), &read).code(), GMM_ERROR_NOT_SUPPORTED);
+  EXPECT_TRUE(read_descriptor(asked, &read).ok());
+  bytes[GrowingStruct::kMaximum - 1] = 1;
+  EXPECT_EQ(read_descriptor(asked, &read).code(), GMM_ERROR_NOT_SUPPORTED);
 }
 
 TEST(ArgumentsTest, ACallbackAsksWhetherAFieldIsThere) {
-  LaterRelease lent;
-  lent.struct_size = sizeof(ThisRelease);
-  EXPECT_TRUE(GMM_HAS(&lent, LaterRelease, bytes));
-  EXPECT_FALSE(GMM_HAS(&lent, LaterRelease, later));
-  lent.struct_size = sizeof(LaterRelease) - 1;
-  EXPECT_FALSE(GMM_HAS(&lent, LaterRelease, later));
-  lent.struct_size = sizeof(LaterRelease);
-  EXPECT_TRUE(GMM_HAS(&lent, LaterRelease, later));
-}
-
-TEST(ArgumentsTest, FieldsOfThisReleaseAreKnown) {
-  ThisRelease in, read;
-  in.bytes = 5;
-  ASSERT_TRUE(read_descriptor(&in, &read).ok());
-  EXPECT_EQ(read.bytes, 5u);
-  EXPECT_FALSE(has_first_fields_only(in));
+  AnyRelease lent = of_size(kThis, 0, 0, 0);
+  EXPECT_TRUE(GMM_HAS(&lent, ThisRelease, bytes));
+  lent.struct_size = kThis - 1;
+  EXPECT_FALSE(GMM_HAS(&lent, ThisRelease, bytes));
 }
 
 TEST(ArgumentsTest, OutputIsFilledAsFarAsItReaches) {
   ThisRelease value;
   value.flags = 3;
   value.bytes = 4;
-  uint32_t size = 0;
-  LaterRelease later;
-  later.later = 77;
-  ASSERT_TRUE(check_output(as_this(&later), &size).ok());
-  fill_output(value, size, as_this(&later));
-  EXPECT_EQ(later.struct_size, sizeof later);
-  EXPECT_EQ(later.bytes, 4u);
-  EXPECT_EQ(later.later, 0u);
-
-  FirstRelease older[2];
-  older[1].flags = 77;
-  ASSERT_TRUE(check_output(as_this(older), &size).ok());
-  fill_output(value, size, as_this(older));
-  EXPECT_EQ(older[0].struct_size, sizeof older[0]);
-  EXPECT_EQ(older[0].flags, 3u);
-  EXPECT_EQ(older[1].struct_size, sizeof older[1]);
-  EXPECT_EQ(older[1].flags, 77u);
+  for (uint32_t size : {kFirst, kThis, kLater}) {
+    AnyRelease out = of_size(size, 77, 77, 77);
+    uint32_t known = 0;
+    ASSERT_TRUE(check_output<ThisRelease>(&out, &known).ok());
+    fill_output<ThisRelease>(value, known, &out);
+    EXPECT_EQ(out.struct_size, size);
+    EXPECT_EQ(out.flags, 3u);
+    EXPECT_EQ(out.bytes, size == kFirst ? 77u : 4u);
+    EXPECT_EQ(out.later, size == kLater ? 0u : 77u);
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "backend/sycl/interface.h"
 #include "backend_test.h"
@@ -19,38 +20,19 @@ using sycl::DeviceRef;
 using sycl::EventRef;
 using sycl::QueueRef;
 
-// The value of a variable for one test.
-class Variable {
- public:
-  Variable(const char *name, const char *value) : name_(name) {
-    if (const char *was = std::getenv(name)) was_ = std::make_unique<std::string>(was);
-    setenv(name, value, 1);
+TEST(SyclLibrary, WithoutItThereIsNoBackend) {
+  const char *was = std::getenv("GMM_SYCL_LIBRARY");
+  const std::string own = was != nullptr ? was : "";
+  const std::pair<const char *, const char *> wrong[] = {{"/nonexistent/libDPCTLSyclInterface.so", "/nonexistent/"},
+                                                         {"libc.so.6", "has no DPCTL"}};
+  for (const auto &[library, words] : wrong) {
+    setenv("GMM_SYCL_LIBRARY", library, 1);
+    Backend *backend = nullptr;
+    EXPECT_FAILS(GMM_ERROR_NO_BACKEND, sycl_backend_create(HostAllocator(), Log(nullptr, nullptr), &backend));
+    EXPECT_NE(std::strstr(last_message(), words), nullptr) << last_message();
+    EXPECT_EQ(backend, nullptr);
   }
-  ~Variable() {
-    if (was_)
-      setenv(name_, was_->c_str(), 1);
-    else
-      unsetenv(name_);
-  }
-
- private:
-  const char *name_;
-  std::unique_ptr<std::string> was_;
-};
-
-TEST(SyclLibrary, ThatIsMissingIsNoBackend) {
-  Variable library("GMM_SYCL_LIBRARY", "/nonexistent/libDPCTLSyclInterface.so");
-  Backend *backend = nullptr;
-  EXPECT_FAILS(GMM_ERROR_NO_BACKEND, sycl_backend_create(HostAllocator(), Log(nullptr, nullptr), &backend));
-  EXPECT_NE(std::strstr(last_message(), "/nonexistent/"), nullptr) << last_message();
-  EXPECT_EQ(backend, nullptr);
-}
-
-TEST(SyclLibrary, OfSomethingElseIsNoBackend) {
-  Variable library("GMM_SYCL_LIBRARY", "libc.so.6");
-  Backend *backend = nullptr;
-  EXPECT_FAILS(GMM_ERROR_NO_BACKEND, sycl_backend_create(HostAllocator(), Log(nullptr, nullptr), &backend));
-  EXPECT_NE(std::strstr(last_message(), "has no DPCTL"), nullptr) << last_message();
+  if (was != nullptr) setenv("GMM_SYCL_LIBRARY", own.c_str(), 1);
 }
 
 // A program uses SYCL beside gmm, in the context that dpctl gives the program's queues.

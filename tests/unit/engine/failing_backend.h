@@ -52,7 +52,7 @@ class FailingBackend final : public Backend {
     return counts_[name];
   }
 
-  // Operations that the test may refuse, and operations that are only passed on.
+  // Operations that a test may refuse, and those that are only passed on. Of the others the tests need none.
 #define MAY_REFUSE(name, parameters, ...) \
   Status name parameters override { return refuses(#name) ? refusal(#name) : inner_->name(__VA_ARGS__); }
 #define PASS_ON(type, name, parameters, qualifiers, ...) \
@@ -62,8 +62,6 @@ class FailingBackend final : public Backend {
   MAY_REFUSE(allocate, (Kind kind, Device device, uint64_t size, bool exportable, Allocation *out), kind, device, size,
              exportable, out)
   MAY_REFUSE(deallocate, (const Allocation &allocation), allocation)
-  MAY_REFUSE(import_host, (int32_t fd, uint64_t size, Device device, bool locked, Allocation *out), fd, size, device,
-             locked, out)
   MAY_REFUSE(pin, (void *base, uint64_t size, uint32_t flags, Device device, void **device_pointer), base, size, flags,
              device, device_pointer)
   MAY_REFUSE(unpin, (void *base, uint64_t size), base, size)
@@ -74,21 +72,13 @@ class FailingBackend final : public Backend {
   MAY_REFUSE(release, (PhysicalHandle handle), handle)
   MAY_REFUSE(map, (void *base, uint64_t size, PhysicalHandle handle), base, size, handle)
   MAY_REFUSE(unmap, (void *base, uint64_t size), base, size)
-  MAY_REFUSE(populate, (void *base, uint64_t size), base, size)
   MAY_REFUSE(set_access, (void *base, uint64_t size, Device owner, uint32_t peers), base, size, owner, peers)
-  MAY_REFUSE(export_fd, (PhysicalHandle handle, int32_t *fd), handle, fd)
-  MAY_REFUSE(import_fd, (int32_t fd, uint64_t size, Device device, PhysicalHandle *out), fd, size, device, out)
-  MAY_REFUSE(legacy_export, (void *driver_base, uint8_t out[kLegacyHandleSize]), driver_base, out)
-  MAY_REFUSE(legacy_import, (const uint8_t handle[kLegacyHandleSize], Device device, void **driver_base), handle,
-             device, driver_base)
-  MAY_REFUSE(legacy_close, (void *driver_base), driver_base)
   MAY_REFUSE(advise, (void *base, uint64_t size, gmm_advice advice, Device location), base, size, advice, location)
   MAY_REFUSE(prefetch, (void *base, uint64_t size, Device location, Device stream_device, gmm_stream stream), base,
              size, location, stream_device, stream)
   MAY_REFUSE(stream_create, (Device device, int32_t priority, gmm_stream *out), device, priority, out)
   MAY_REFUSE(stream_destroy, (gmm_stream stream), stream)
   MAY_REFUSE(stream_synchronize, (Device device, gmm_stream stream), device, stream)
-  MAY_REFUSE(capture_of, (Device device, gmm_stream stream, Capture *out), device, stream, out)
   MAY_REFUSE(stream_query, (Device device, gmm_stream stream, bool *idle), device, stream, idle)
   MAY_REFUSE(stream_call, (Device device, gmm_stream stream, void (*fn)(void *), void *user), device, stream, fn, user)
   MAY_REFUSE(copy, (Device device, gmm_stream stream, void *destination, const void *source, uint64_t size), device,
@@ -104,52 +94,14 @@ class FailingBackend final : public Backend {
   MAY_REFUSE(event_synchronize, (NativeEvent event), event)
   MAY_REFUSE(event_query, (NativeEvent event, bool *passed), event, passed)
   MAY_REFUSE(stream_wait, (Device device, gmm_stream stream, NativeEvent event), device, stream, event)
-  MAY_REFUSE(create_comm, (Device device, uint64_t size, PhysicalHandle *out), device, size, out)
-  MAY_REFUSE(shared_event_create, (Device device, NativeEvent *out), device, out)
-
   PASS_ON(void, destroy, (), override)
   PASS_ON(gmm_backend, id, (), const override)
   PASS_ON(const char *, name, (), const override)
   PASS_ON(void, driver_version, (char *text, uint64_t size), const override, text, size)
   PASS_ON(uint32_t, device_count, (), const override)
   PASS_ON(void, identify, (const void *address, ForeignPointer *out), override, address, out)
-  PASS_ON(Status, can_create, (Device location, uint64_t size), override, location, size)
-  PASS_ON(bool, can_capture, (), const override)
-  PASS_ON(bool, may_be_capturing, (Device device, gmm_stream stream), override, device, stream)
-  PASS_ON(Status, at_end_of_graph, (Device device, void *graph, void (*fn)(void *), void *user), override, device,
-          graph, fn, user)
-  PASS_ON(int32_t, host_numa_node, (Device device), override, device)
-  PASS_ON(void *, device_address, (const void *address), const override, address)
   PASS_ON(bool, calls_may_wait, (), const override)
-  PASS_ON(Status, comm_traits, (Device device, CommTraits *out), override, device, out)
-  PASS_ON(Status, device_traits, (Device device, gmm_device_info *out), override, device, out)
-  PASS_ON(Status, device_use, (Device device, DeviceUse *out), override, device, out)
-  PASS_ON(Status, export_dma_buf, (const void *base, uint64_t size, int32_t *fd), override, base, size, fd)
-  PASS_ON(Status, export_fabric, (PhysicalHandle handle, uint8_t out[kFabricHandleSize]), override, handle, out)
-  PASS_ON(Status, external_close, (const Allocation &allocation), override, allocation)
-  PASS_ON(Status, external_import, (int32_t fd, gmm_fd_type type, uint64_t size, Device device, Allocation *out),
-          override, fd, type, size, device, out)
-  PASS_ON(Status, free_memory, (Device device, uint64_t *out), override, device, out)
-  PASS_ON(bool, has_fabric, (Device device), const override, device)
-  PASS_ON(Status, import_fabric,
-          (const uint8_t handle[kFabricHandleSize], uint64_t size, Device device, PhysicalHandle *out), override,
-          handle, size, device, out)
   PASS_ON(bool, is_cpu_memory, (), const override)
-  PASS_ON(bool, is_held_elsewhere, (PhysicalHandle handle), override, handle)
-  PASS_ON(Status, semaphore_destroy, (NativeSemaphore semaphore, Device device), override, semaphore, device)
-  PASS_ON(Status, semaphore_import, (gmm_semaphore_type type, int32_t fd, Device device, NativeSemaphore *out),
-          override, type, fd, device, out)
-  PASS_ON(Status, semaphore_signal, (NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value),
-          override, semaphore, device, stream, value)
-  PASS_ON(Status, semaphore_wait, (NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value),
-          override, semaphore, device, stream, value)
-  PASS_ON(Status, shared_event_export, (Device device, NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd),
-          override, device, event, out, fd)
-  PASS_ON(Status, shared_event_import,
-          (Device device, const uint8_t handle[kLegacyHandleSize], int32_t fd, const Peer &maker, NativeEvent *out),
-          override, device, handle, fd, maker, out)
-  PASS_ON(Status, shared_event_wait, (Device device, gmm_stream stream, NativeEvent event), override, device, stream,
-          event)
 #undef MAY_REFUSE
 #undef PASS_ON
 

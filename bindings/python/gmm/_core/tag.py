@@ -9,7 +9,7 @@ from gmm._core.enums import flags, tag_number
 from gmm._core.errors import Error
 from gmm._core.values import TagInfo
 from gmm._core.ticket import Pausing
-from gmm._core.words import field, size
+from gmm._core.words import size
 
 if TYPE_CHECKING:
     from gmm._core.typing import ContentsLike, Context
@@ -86,7 +86,7 @@ class Tag(Pausing):
             info = self.info
         except (Error, RuntimeError):  # it was destroyed, or its context is closed or being reset
             return what + ">"
-        return (f"{what}, {field('contents', info.contents)} contents, {size(info.active_bytes)} active, "
+        return (f"{what}, {info.contents.name} contents, {size(info.active_bytes)} active, "
                 f"{size(info.paused_bytes)} paused>")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts for people: sizes, tables, and the library's messages with Python's names."""
+"""Texts for people: sizes, and the library's messages with Python's names."""
 import re
 
 
@@ -11,31 +11,6 @@ def size(count):
             break
         value, unit = value / 1024, larger
     return f"{value:.4g} {unit}"
-
-
-#: The fields of answers that are bytes, beside those that end in _bytes.
-_SIZES = {"total_memory", "free_memory", "granularity", "size", "reserved_size", "allocation_size", "arena_used",
-          "arena_limit"}
-
-
-def field(name, value):
-    """A field of an answer as text."""
-    if isinstance(value, bool) or value is None:
-        return str(value)
-    if isinstance(value, int) and (name.endswith("_bytes") or name in _SIZES):
-        return size(value)
-    if getattr(value, "name", None) is not None:  # an enumeration
-        return value.name
-    if isinstance(value, tuple):
-        return ", ".join(field("", item) for item in value)
-    return value.hex() if isinstance(value, bytes) else str(value)
-
-
-def lines(answer):
-    """A named tuple, a field a line."""
-    width = max(map(len, answer._fields))
-    rows = (f"  {name:<{width}}  {field(name, value)}" for name, value in zip(answer._fields, answer))
-    return "\n".join([type(answer).__name__, *rows])
 
 
 # Classes by the noun that a function's name begins with. All other functions are methods of Context.

@@ -36,8 +36,6 @@ _SIGNATURES = {
     "tms_get_cpu_backup_pointer": (_REFERENCE(ctypes.c_uint8), [_REFERENCE(ctypes.c_uint8), _u64]),
     "set_memory_margin_bytes": (None, [_u64]),
     "tms_last_error": (ctypes.c_char_p, []),
-    "tms_torch_malloc": (_pointer, [ctypes.c_ssize_t, ctypes.c_int, _pointer]),
-    "tms_torch_free": (None, [_pointer, ctypes.c_ssize_t, ctypes.c_int, _pointer]),
     # gmm's.
     "gmm_preload_context": (_pointer, []),
     "gmm_preload_active": (ctypes.c_bool, []),
@@ -161,7 +159,10 @@ class Library:
     def region(self, tag, enable_cpu_backup=False, cpu_backup_backend=None, enable_disk_backup=False):
         """A region for the with block. Its end restores the outer region."""
         before = self.get_region()
-        inside = {**before, **region_of(tag, True, enable_cpu_backup, cpu_backup_backend, enable_disk_backup)}
+        inside = {**before, "current_tag": tag.encode(), "interesting_region": True,
+                  "enable_cpu_backup": enable_cpu_backup, "enable_disk_backup": enable_disk_backup}
+        if cpu_backup_backend:
+            inside["cpu_backup_backend"] = cpu_backup_backend.encode()
         self.set_region(inside)
         try:
             yield
@@ -209,13 +210,6 @@ class Library:
             self.context.trim()
 
 
-def region_of(tag, interesting_region, enable_cpu_backup, cpu_backup_backend=None, enable_disk_backup=False):
-    """The settings of a region."""
-    made = {"current_tag": tag.encode(), "interesting_region": interesting_region,
-            "enable_cpu_backup": enable_cpu_backup, "enable_disk_backup": enable_disk_backup}
-    return {**made, "cpu_backup_backend": cpu_backup_backend.encode()} if cpu_backup_backend else made
-
-
 @functools.lru_cache(maxsize=None)
 def load(path):
     """The Library at a path."""
@@ -233,9 +227,4 @@ class BinaryWrapper:
     """torch_memory_saver's C functions at cdll, for programs that look inside torch_memory_saver."""
 
     def __init__(self, path_binary):
-        self._library = load(path_binary)
-        self.cdll = self._library.cdll
-
-    def set_config(self, **region):
-        """Sets the region of this thread: tag, interesting_region, enable_cpu_backup and the newer settings."""
-        self._library.set_region(region_of(**region))
+        self.cdll = load(path_binary).cdll

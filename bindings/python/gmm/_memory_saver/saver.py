@@ -60,9 +60,7 @@ class MemorySaver:
                 yield
 
     @contextlib.contextmanager
-    def disable(self, dispose_mem_pool_after_use=True):
-        if not dispose_mem_pool_after_use:
-            raise AssertionError("Only dispose_mem_pool_after_use=true is supported now")
+    def disable(self):
         cdll = self._binary_wrapper.cdll
         if not cdll.tms_get_interesting_region():
             raise AssertionError("disable() should be called only when tms is active")

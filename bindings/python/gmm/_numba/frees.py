@@ -38,15 +38,8 @@ def _capturing(code):
     return result.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED <= code <= result.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
 
 
-class Batch:
-    """Blocks that Numba dropped before an event of the context was recorded."""
-
-    __slots__ = ("event", "blocks", "nbytes")
-
-    def __init__(self, event, blocks):
-        self.event = event
-        self.blocks = blocks
-        self.nbytes = sum(block.nbytes for block in blocks)
+#: Blocks that Numba dropped before an event of the context was recorded; None when their work is done.
+Batch = collections.namedtuple("Batch", "event blocks nbytes")
 
 
 class Frees:
@@ -88,10 +81,11 @@ class Frees:
     def __len__(self):
         return len(self._dropped) + sum(len(batch.blocks) for batch in tuple(self._batches))
 
-    def collect(self, wait=False, limit=None):
+    def collect(self, wait=False, limit=None, last=False):
         """Releases the blocks that the GPU has finished with.
 
-        It waits only when `wait` is set, or while more than `limit` bytes are in flight.
+        It waits only when `wait` is set, or while more than `limit` bytes are in flight. last: destroys all events of
+        the CUDA context too.
         """
         if not wait and (self.deferred or not (self._batches or self._is_full)):
             return
@@ -113,23 +107,13 @@ class Frees:
                     if batch.event is not None:
                         self._events.append(batch.event)
                     _give_back(batch.blocks)
+                while last and self._events:
+                    driver.cuEventDestroy(self._events.pop())
             finally:
                 if pushed:
                     driver.cuCtxPopCurrent()
         finally:
             self._lock.release()
-
-    def reset(self):
-        """Waits for all batches, releases them, and destroys all events of the CUDA context."""
-        self.collect(wait=True)
-        with self._lock:
-            pushed = self._enter()
-            try:
-                while self._events:
-                    driver.cuEventDestroy(self._events.pop())
-            finally:
-                if pushed:
-                    driver.cuCtxPopCurrent()
 
     def _enter(self):
         """Makes the CUDA context current, because a finalizer's thread may be in another context or in none."""
@@ -153,7 +137,7 @@ class Frees:
             if isinstance(error, CudaAPIError) and _capturing(error.code):
                 return
             raise
-        batch = Batch(event, blocks)
+        batch = Batch(event, blocks, sum(block.nbytes for block in blocks))
         self._batched_bytes += batch.nbytes
         self._batches.append(batch)
 

@@ -189,7 +189,7 @@ class Pool:
         self._reset_is_deferred = self.frees.deferred
         if self._reset_is_deferred:
             return
-        self.frees.reset()
+        self.frees.collect(wait=True, last=True)
         # The next use opens another stream. cuda.close() now resets the device, which must find no stream of gmm.
         stream, self._stream = self._stream, None
         if stream is not None:

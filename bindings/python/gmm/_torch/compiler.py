@@ -10,13 +10,11 @@ import argparse
 import collections
 import pathlib
 import platform
-import re
 
 from gmm._core import compiled
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 SOURCES = [FOLDER / "gmm_torch.cpp", *sorted(FOLDER.glob("*.hpp"))]
-CXX20 = (2, 12)  # PyTorch's headers need -std=c++20 since this version
 
 Installed = collections.namedtuple("Installed", "package version cuda cxx11_abi")  # a PyTorch: its folder and build
 
@@ -29,16 +27,10 @@ def installed() -> Installed:
                      bool(torch.compiled_with_cxx11_abi()))
 
 
-def standard(version: str) -> str:
-    """The C++ standard that the headers of a version of PyTorch need, for example "c++17"."""
-    numbers = re.match(r"(\d+)\.(\d+)", version)
-    return "c++20" if numbers is not None and tuple(map(int, numbers.groups())) >= CXX20 else "c++17"
-
-
 def arguments(torch: Installed) -> list[str]:
     """The compiler's arguments."""
     include = torch.package / "include"
-    words = [f"-std={standard(torch.version)}", "-fvisibility=default",
+    words = ["-std=c++20", "-fvisibility=default",
              f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}", f"-I{FOLDER}", f"-I{include}",
              f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}"]
     if not torch.cuda:

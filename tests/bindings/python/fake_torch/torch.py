@@ -23,7 +23,7 @@ runtime = ctypes.CDLL(None)  # as a program that is linked with the runtime: wha
 
 
 class ThreadState(threading.local):
-    device, multithreading = 0, True
+    device = 0
 
 
 state = ThreadState()
@@ -278,26 +278,7 @@ def frombuffer(buffer, dtype):
     return numpy.frombuffer(buffer, dtype).view(HostTensor)
 
 
-class set_multithreading_enabled(contextlib.AbstractContextManager):
-    def __init__(self, mode):
-        self.before, state.multithreading = state.multithreading, mode
-
-    def __exit__(self, *exception):
-        state.multithreading = self.before
-
-
-def backward(function):
-    """As Tensor.backward() chooses its thread: runs the function on a thread of autograd's, or on this one."""
-    if not state.multithreading:
-        return function()
-    found = []
-    thread = threading.Thread(target=lambda: found.append(function()))
-    thread.start()
-    thread.join()
-    return found[0]
-
-
-autograd = SimpleNamespace(set_multithreading_enabled=set_multithreading_enabled, backward=backward)
+autograd = SimpleNamespace(set_multithreading_enabled=lambda mode: contextlib.nullcontext())  # it has no backward
 version = SimpleNamespace(cuda="13.0", hip=None)
 _C = SimpleNamespace(_cuda_hasPrimaryContext=opened.__contains__, _accelerator_setAllocatorSettings=settings.append)
 cuda = SimpleNamespace(

@@ -3,7 +3,10 @@
 #include "engine/backup/transfer.h"
 
 #include "engine/backup/test_support.h"
-#include "engine/sanitizer.h"
+
+// The leak sanitizer's, if it is there.
+extern "C" __attribute__((weak)) void __lsan_disable();
+extern "C" __attribute__((weak)) void __lsan_enable();
 
 namespace gmm::test {
 namespace {
@@ -37,10 +40,9 @@ TEST_F(BackupTest, ARefusedWaitAbandonsHostMemory) {
       engine.backend->refuse(1, nullptr, true);
       return fail(GMM_ERROR_DRIVER, "The test refuses.");
     };
-    {
-      const LeaksOnPurpose abandoned_events;
-      EXPECT_EQ(save({range(0, 16 * kMiB)}, kept).code(), GMM_ERROR_DRIVER);
-    }
+    if (__lsan_disable != nullptr) __lsan_disable();  // the save abandons its events, too
+    EXPECT_EQ(save({range(0, 16 * kMiB)}, kept).code(), GMM_ERROR_DRIVER);
+    if (__lsan_enable != nullptr) __lsan_enable();
     engine.backend->refuse(0);
     ASSERT_TRUE(engine.backend->synchronize(Device{0}).ok());  // late copies end before the test writes to `memory`
     EXPECT_TRUE(kept.chunks.empty());

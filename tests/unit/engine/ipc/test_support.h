@@ -75,7 +75,7 @@ class FolderTest : public ::testing::Test {
   }
   int listen_as(const IpcEndpoint &endpoint) const {
     const sockaddr_un address = address_of(endpoint);
-    const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int listener = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     EXPECT_EQ(::bind(listener, reinterpret_cast<const sockaddr *>(&address), sizeof address), 0);
     EXPECT_EQ(::listen(listener, 1), 0);
     return listener;

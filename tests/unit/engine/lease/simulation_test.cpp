@@ -13,14 +13,16 @@
 #include <string>
 #include <vector>
 
+#include "check.h"
 #include "cli/serve/arbiter.h"
 #include "engine/lease/member.h"
-#include "engine/sanitizer.h"
 
 namespace gmm::test {
 namespace {
 
 constexpr uint64_t kLeaseNever = UINT64_MAX, kLeaseCapacity = 1000;
+// So many times fewer histories run under a sanitizer. The plain build runs all.
+constexpr uint64_t kFewer = CHECK_SANITIZED ? 10 : 1;
 
 // In permille of the messages, of the steps of a process, of its measures, and of its pauses for others.
 struct LeaseFaults {
@@ -44,7 +46,7 @@ class LeaseSimulation {
     bool is_dead = false, returns_when_asked = true;
     uint64_t stopped_until = 0;
     // Its memory: pages of the offered tag, the tag's paused bytes, and what is not offered.
-    uint64_t pages[2] = {}, paused[2] = {}, own[2] = {}, extra[2] = {}, floor[2] = {};
+    uint64_t pages[2] = {}, paused[2] = {}, extra[2] = {}, floor[2] = {};
     bool is_pausing = false, is_measuring = false, is_resuming = false, may_have_lost_its_promise = false;
     uint64_t busy_until = 0;                // its lease's thread pauses or measures
     uint64_t possible_since = kLeaseNever;  // since when what it waits for could be met
@@ -52,7 +54,7 @@ class LeaseSimulation {
     uint64_t granted_at = 0, residency = 0, asked_at = 0, deadline = kLeaseNever, cut_since = 0;
     uint64_t link = 0;                      // of its connection; 0: none
     LeaseArbiter::Member *entry = nullptr;  // by its first report on this connection
-    uint64_t grants = 0, denials = 0, timeouts = 0, shorts = 0, asks = 0, use_ms = 100, rest_ms = 100;
+    uint64_t grants = 0, denials = 0, timeouts = 0, shorts = 0, use_ms = 100, rest_ms = 100;
     uint64_t longest_wait = 0;
     uint64_t timer = 0;
     uint64_t timeout = 60'000;
@@ -124,7 +126,7 @@ class LeaseSimulation {
   uint64_t free_of(uint32_t d) const {
     uint64_t used = outsider_[d];
     for (const Process &process : processes_)
-      if (!process.is_dead) used += process.pages[d] + process.own[d] + process.extra[d];
+      if (!process.is_dead) used += process.pages[d] + process.extra[d];
     EXPECT_LE(used, kLeaseCapacity);
     return kLeaseCapacity - used;
   }
@@ -148,7 +150,7 @@ class LeaseSimulation {
       for (uint32_t k = 0; k < size(); ++k) {
         const Process &other = processes_[k];
         if (k == i || other.is_dead) continue;
-        const uint64_t held = other.pages[d] + other.own[d] + other.extra[d];
+        const uint64_t held = other.pages[d] + other.extra[d];
         // The arbiter can't take from processes without a connection.
         const bool is_gone = other.link == 0 && now_ >= other.cut_since + LeaseArbiter::kGraceMs;
         reachable += is_gone ? 0 : std::min(other.pages[d], held - std::min(held, other.floor[d]));
@@ -319,7 +321,7 @@ class LeaseSimulation {
             measures[d].is_used = true;
             measures[d].device.bytes[0] = static_cast<uint8_t>(1 + d);
             measures[d].free = free_of(d);
-            measures[d].held = process.pages[d] + process.own[d] + process.extra[d];
+            measures[d].held = process.pages[d] + process.extra[d];
             measures[d].floor = process.floor[d];
             measures[d].offered = process.pages[d];
             measures[d].paused = process.paused[d];
@@ -342,7 +344,6 @@ class LeaseSimulation {
           return;
         case LeaseMember::Next::Act::kAsk:
           member.begin_ask();
-          ++process.asks;
           if (process.returns_when_asked) at(now_ + 1 + chance(50), i, [this, i] { return_memory(i); });
           continue;
         case LeaseMember::Next::Act::kWait:
@@ -686,24 +687,6 @@ TEST(LeaseSimulation, ALargeRequestIsNotOvertaken) {
     EXPECT_LT(simulation[0].longest_wait, 2000u);
     if (HasFailure()) return;
   }
-}
-
-// A holder that never returns: the others end at their deadlines, with its name.
-TEST(LeaseSimulation, AHolderThatNeverReturnsIsNamed) {
-  LeaseSimulation simulation(7, 2, 1);
-  for (uint32_t i = 0; i < 2; ++i) {
-    make_plain(simulation, i, 0, 600, 50'000);
-    simulation[i].returns_when_asked = false;
-    simulation[i].timeout = 700;
-  }
-  simulation.run(5000);
-  const uint32_t user = simulation[0].grants != 0 ? 0 : 1, waiting = 1 - user;
-  EXPECT_EQ(simulation[user].grants, 1u);
-  EXPECT_GE(simulation[waiting].timeouts, 3u);
-  EXPECT_GE(simulation[user].asks, 1u);
-  EXPECT_NE(std::string(simulation[waiting].member->text()).find("\"p" + std::to_string(user) + "\""),
-            std::string::npos)
-      << simulation[waiting].member->text();
 }
 
 }  // namespace

@@ -235,19 +235,5 @@ TEST_F(PauserTest, AnUndoneHoldEndsNoView) {
   EXPECT_EQ(again, view);
 }
 
-TEST_F(PauserTest, HandlesThatStayedAreNotChargedAfterTheirBlocksWereFreed) {
-  request.flags = GMM_PAUSE_DROP;
-  engine.backend->refuse(1, "release", true);
-  ASSERT_TRUE(pauser.pause(request, &bytes).ok());
-  EXPECT_EQ(bytes, 0u);
-  engine.backend->refuse(0);
-  check_heaps();
-  for (uint8_t *block : blocks) ASSERT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
-  request.flags = 0;
-  ASSERT_TRUE(pauser.resume(request, true, &bytes).ok());
-  for (auto &heap : heaps) EXPECT_EQ(heap->own_quota().held(), 0u);
-  check_heaps();
-}
-
 }  // namespace
 }  // namespace gmm::test
