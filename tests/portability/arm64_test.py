@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wheel for arm64, cross-compiled and repaired. What is in it runs under qemu-user: the command, tests of the package,
-and the preload library, whose look-up of symbols is assembly.
+"""A wheel for arm64, cross-compiled and repaired. Its parts run under qemu-user: the command, tests of the package, and
+the preload library, whose look-up of symbols is assembly.
 
 Usage: arm64_test.py SOURCE_ROOT ARM64_ROOT       ARM64_ROOT: as tests/support/setup.sh's setup_arm64 makes it
 
