@@ -57,8 +57,8 @@ struct Allocation {
   uint64_t size = 0;
   Kind kind = Kind::kUnspecified;
   Device device;
-  // Where the driver's own allocation starts, when it had to be aligned. external_import(): its handle. Of a memory file:
-  // its MemoryPiece.
+  // Where the driver's own allocation starts, when it had to be aligned. Of external_import(): its handle. Of a memory
+  // file: its MemoryPiece.
   void *driver_base = nullptr;
   uint64_t driver_size = 0;
   int32_t fd = -1;  // the file behind the memory, for export. -1: it has none of its own

@@ -45,8 +45,8 @@ def in_c(sample):
     if "int main" not in sample:
         return "it is a part of a program, as tests/opengl has it"
     (folder / "sample.c").write_text(sample)
-    return run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "sample.c", "-I", root / "include", "-L", build / "lib",
-                "-lgmm", "-o", "sample"], ["./sample"])
+    return run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-I", root / "include", "sample.c", "-o", "sample",
+                "-L", build / "lib", "-lgmm"], ["./sample"])
 
 
 def in_python(sample):
@@ -82,7 +82,8 @@ def in_csharp(sample):
 
 
 for document, language, run_sample in (
-        ("README.md", "c", in_c), ("README.md", "python", in_python), ("bindings/python/README.md", "python", in_python),
+        ("README.md", "c", in_c), ("README.md", "python", in_python),
+        ("bindings/python/README.md", "python", in_python),
         ("bindings/java/README.md", "java", in_java), ("bindings/csharp/README.md", "csharp", in_csharp)):
     found = re.findall(rf"^```{language}\n(.*?)^```$", (root / document).read_text(encoding="utf-8"), re.M | re.S)
     tap.check(found, f"{document} has samples in {language}")
