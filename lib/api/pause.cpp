@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "api/arguments.h"
+#include "engine/backup/checksum.h"
 #include "engine/context/ticket.h"
 
 using namespace gmm;
@@ -13,7 +14,7 @@ constexpr uint32_t kPauseFlags = GMM_PAUSE_FORCE | GMM_PAUSE_DROP | GMM_PAUSE_KE
 
 Status read_tag_desc(const gmm_tag_desc *desc, gmm_tag_desc *out) {
   GMM_TRY(read_descriptor(desc, out));
-  if ((out->flags & GMM_TAG_CHECKSUM) != 0 && !BackupStore::can_checksum())
+  if ((out->flags & GMM_TAG_CHECKSUM) != 0 && !has_chunk_checksum())
     return fail(
         GMM_ERROR_NOT_SUPPORTED,
         "GMM_TAG_CHECKSUM: this library was built without xxhash; install xxhash and build again, or clear the flag.");

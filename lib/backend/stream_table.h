@@ -16,42 +16,6 @@
 
 namespace gmm {
 
-// One value for each thread and key. The table is not locked. A thread that has ended leaves its value to the next
-// thread that needs one. The kernel's thread number tells whether the owner still runs. So no exit handler of a thread
-// is needed, which could outlive the library.
-template <typename Key, typename Value>
-class PerThread {
- public:
-  explicit PerThread(const HostAllocator &allocator) : entries_(allocator) {}
-
-  // Returns the calling thread's value, or that of an ended thread, which becomes the caller's. Value(): there is none.
-  Value find(const Key &key) {
-    const int32_t self = thread_number();
-    for (const Entry &each : entries_)
-      if (each.thread == self && each.key == key) return each.value;
-    for (Entry &each : entries_) {
-      if (!(each.key == key) || thread_runs(each.thread)) continue;
-      each.thread = self;
-      return each.value;
-    }
-    return Value();
-  }
-  [[nodiscard]] bool reserve() { return entries_.reserve(entries_.size() + 1); }
-  // Adds a value if find() had none. The caller has called reserve().
-  void add_reserved(const Key &key, const Value &value) {
-    entries_.push_back_reserved(Entry{thread_number(), key, value});
-  }
-  void clear() { entries_.clear(); }
-
- private:
-  struct Entry {
-    int32_t thread;
-    Key key;
-    Value value;
-  };
-  Vector<Entry> entries_;
-};
-
 // The base of a stream.
 struct StreamEntry {
   const Device device;
@@ -85,11 +49,11 @@ class StreamTable {
   Status acquire(Device device, gmm_stream handle, Stream **out) {
     LockGuard lock(mutex_);
     if (handle == GMM_STREAM_PER_THREAD) {
-      Stream *stream = by_thread_.find(device);
+      Stream *stream = find_of_thread(device);
       if (stream == nullptr) {
-        if (!by_thread_.reserve()) return no_memory_for("Creating a stream");
+        if (!by_thread_.reserve(by_thread_.size() + 1)) return no_memory_for("Creating a stream");
         GMM_TRY(add_default(device, &stream));
-        by_thread_.add_reserved(device, stream);
+        by_thread_.push_back_reserved(OfThread{thread_number(), stream});
       }
       *out = stream;
     } else if (handle == GMM_STREAM_DEFAULT || handle == GMM_STREAM_LEGACY) {
@@ -204,7 +168,25 @@ class StreamTable {
     return nullptr;
   }
 
-  PerThread<Device, Stream *> by_thread_;  // the per-thread default streams
+  // A thread that has ended leaves its stream to the next thread that needs one. The kernel's thread number tells
+  // whether the owner still runs. So no exit handler of a thread is needed, which could outlive the library.
+  Stream *find_of_thread(Device device) {
+    const int32_t self = thread_number();
+    for (const OfThread &each : by_thread_)
+      if (each.thread == self && each.stream->device == device) return each.stream;
+    for (OfThread &each : by_thread_) {
+      if (!(each.stream->device == device) || thread_runs(each.thread)) continue;
+      each.thread = self;
+      return each.stream;
+    }
+    return nullptr;
+  }
+
+  struct OfThread {
+    int32_t thread;
+    Stream *stream;
+  };
+  Vector<OfThread> by_thread_;  // the per-thread default streams
   Stream *defaults_[kMostDevices] = {};
 };
 

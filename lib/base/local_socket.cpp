@@ -176,6 +176,12 @@ int peer_of_socket(int32_t socket, int32_t *process, uint32_t *user) {
 
 void close_socket(int32_t socket) { ::close(socket); }
 
+void replace_socket(int32_t socket, int32_t other) {
+  while (::dup3(other, socket, O_CLOEXEC) < 0 && (errno == EINTR || errno == EBUSY)) {
+  }
+  ::close(other);
+}
+
 void shut_connection(int32_t socket) { ::shutdown(socket, SHUT_RDWR); }
 void end_connection(int32_t socket) {
   shut_connection(socket);

@@ -68,6 +68,8 @@ int accept_socket(int32_t listener, int32_t *out);
 // its number means nothing here.
 int peer_of_socket(int32_t socket, int32_t *process, uint32_t *user);
 void close_socket(int32_t socket);
+// `socket` becomes the other one, under its old number. The other number is closed.
+void replace_socket(int32_t socket, int32_t other);
 // Ends a connection for both sides, also where a forked child holds it too. The second function closes it, too.
 void shut_connection(int32_t socket);
 void end_connection(int32_t socket);

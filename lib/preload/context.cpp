@@ -173,3 +173,21 @@ using namespace gmm::preload;
 gmm_context *gmm_preload_context(void) GMM_NOEXCEPT { return context(true); }
 
 bool gmm_preload_active(void) GMM_NOEXCEPT { return g_context.load(std::memory_order_acquire) != nullptr; }
+
+gmm_result gmm_preload_tag(const char *name, gmm_contents contents, gmm_tag *out) GMM_NOEXCEPT {
+  if (name == nullptr || out == nullptr) {
+    say("gmm_preload_tag: name or out is NULL; pass both.");
+    return GMM_ERROR_NULL_ARGUMENT;
+  }
+  if (contents > GMM_CONTENTS_FILE || name[0] == '\0') {
+    say("gmm_preload_tag: contents = %u, name = \"%.63s\": pass one of GMM_CONTENTS_* and a name.", contents, name);
+    return GMM_ERROR_INVALID_VALUE;
+  }
+  if (context(true) == nullptr) return GMM_ERROR_NO_BACKEND;
+  Inside inside;
+  Label *label = label_of(name, contents);
+  if (label == nullptr) return GMM_ERROR_OUT_OF_HOST_MEMORY;
+  const gmm_result result = tag_of(label, out);
+  if (result < 0) say_gmm(result, "gmm_preload_tag");
+  return result;
+}

@@ -37,6 +37,17 @@ GMM_API bool gmm_preload_active(void) GMM_NOEXCEPT;
 GMM_API const char *gmm_preload_last_error(void) GMM_NOEXCEPT;
 
 /**
+ * Returns the tag of the memory of regions with this name and contents, and creates it if it does not exist.
+ *
+ * A name with contents DROP is the tag of that name. The others are "NAME#host" and "NAME#file". A region with "mmap"
+ * has the tag "NAME#mmap", which this function does not return. A name over 48 bytes is shortened and ends in a number
+ * that is made of the whole name.
+ *
+ * Errors: NULL_ARGUMENT, INVALID_VALUE, as gmm_tag_create(), NO_BACKEND and others if there is no context.
+ */
+GMM_API gmm_result gmm_preload_tag(const char *name, gmm_contents contents, gmm_tag *out) GMM_NOEXCEPT;
+
+/**
  * The functions of a CUDAPluggableAllocator of PyTorch, and vLLM's my_malloc and my_free, for pools of memory. They
  * give VMM memory under the tag of the thread's region (below), or of GMM_PRELOAD_TAG outside of one. They are as
  * cudaMalloc and cudaFree: the memory is idle and good for any stream, and a free waits for the device. They never end
@@ -54,13 +65,7 @@ GMM_API void tms_torch_free(void *memory, ssize_t size, int device, gmm_preload_
 GMM_API void tms_set_interesting_region(bool interesting) GMM_NOEXCEPT;
 GMM_API bool tms_get_interesting_region(void) GMM_NOEXCEPT;
 
-/**
- * Sets the region's tag, which is copied. The initial tag is "default". A returned text lives until the next set.
- *
- * In gmm a region whose contents are dropped has the tag of that name. The others have "NAME#host", "NAME#mmap" and
- * "NAME#file": gmm_tag_find() finds them. A name over 48 bytes is shortened and ends in a number that is made of the
- * whole name.
- */
+/** Sets the region's tag, which is copied. The initial tag is "default". A returned text lives until the next set. */
 GMM_API void tms_set_current_tag(const char *tag) GMM_NOEXCEPT;
 GMM_API const char *tms_get_current_tag(void) GMM_NOEXCEPT;
 

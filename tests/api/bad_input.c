@@ -77,21 +77,6 @@ static int32_t a_memory_file(void) {
   return fd;
 }
 
-static void nothing(void *user) { (void)user; }
-static int32_t swallow(void *user, const char *text, uint64_t size) {
-  (void)user, (void)text, (void)size;
-  return 0;
-}
-
-static int32_t no_wait(void *user, uint64_t value) {
-  (void)user, (void)value;
-  return 0;
-}
-static int32_t refuse(void *user, const gmm_watch_info *info) {
-  (void)user, (void)info;
-  return 1;
-}
-
 static gmm_result create_without_sycl(gmm_context **out) {
   const char *was = getenv("GMM_SYCL_LIBRARY");
   char copy[4096];
@@ -114,7 +99,7 @@ typedef struct newer_scope {
   uint8_t tail[8];
 } newer_scope;
 
-#define WATCH_WITH(...) DESC(watch_desc, .callback = {refuse, NULL}, __VA_ARGS__)
+#define WATCH_WITH(...) DESC(watch_desc, .callback = {ignore_watch, NULL}, __VA_ARGS__)
 #define OUT (&marked.pointer)
 
 enum {

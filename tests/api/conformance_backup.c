@@ -77,13 +77,12 @@ VMM_CASE(a_wrong_limit_in_the_environment_is_refused) {
 #define KEPT (32 * MIB)
 static const char *group_folder;
 
-static void write_group_file(const char *name, const char *format, uint64_t number) {
+static void use_of_group(uint64_t bytes) {
   char path[512];
-  snprintf(path, sizeof path, "%s/%s", group_folder, name);
+  snprintf(path, sizeof path, "%s/groups/slurm/job/memory.current", group_folder);
   FILE *file = fopen(path, "w");
-  REQUIRE(file != NULL && fprintf(file, format, (unsigned long long)number) >= 0 && fclose(file) == 0);
+  REQUIRE(file != NULL && fprintf(file, "%llu\n", (unsigned long long)bytes) >= 0 && fclose(file) == 0);
 }
-static void use_of_group(uint64_t bytes) { write_group_file("groups/slurm/job/memory.current", "%llu\n", bytes); }
 
 // The second process: FOLDER. It sees the folder's files where the system has those of control groups.
 // 77: it may not change what it sees.
@@ -117,15 +116,15 @@ static int second_main(char **words) {
 
 // Only the group of the process has a limit, as in a job of Slurm or a unit with MemoryMax=.
 VMM_CASE(the_limit_of_a_group_leads_to_the_file) {
-  char folder[] = "/tmp/gmm-groups-XXXXXX", command[128];
+  char folder[] = "/tmp/gmm-groups-XXXXXX", command[400];
   REQUIRE(mkdtemp(folder) != NULL);
   group_folder = folder;
-  snprintf(command, sizeof command, "mkdir -p %s/groups/slurm/job", folder);
+  snprintf(command, sizeof command,
+           "cd %s && mkdir -p groups/slurm/job && echo 0::/slurm/job >cgroup && echo max >groups/slurm/memory.max && "
+           "echo %llu >groups/slurm/job/memory.max",
+           folder, (unsigned long long)GROUP_LIMIT);
   REQUIRE(system(command) == 0);
-  write_group_file("groups/slurm/memory.max", "max\n", 0);
-  write_group_file("groups/slurm/job/memory.max", "%llu\n", GROUP_LIMIT);
   use_of_group(0);
-  write_group_file("cgroup", "0::/slurm/job\n", 0);
   second_process second;
   REQUIRE(second_start(&second, &group_folder, 1));
   const int code = second_wait(&second);

@@ -232,21 +232,7 @@ CASE(host_backend_shows_the_devices_asked_for) {
   OK(gmm_context_release(other));
 }
 
-CASE(older_and_newer_structs_are_accepted) {
-  struct {
-    gmm_context_desc desc;
-    uint8_t tail[24];
-  } newer;
-  memset(&newer, 0, sizeof newer);
-  newer.desc.struct_size = sizeof newer;
-  gmm_context *other = NULL;
-  MUST(gmm_context_create(&newer.desc, &other));
-  OK(gmm_context_release(other));
-  newer.tail[20] = 1;
-  RESULT(gmm_context_create(&newer.desc, &other), GMM_ERROR_NOT_SUPPORTED);
-  gmm_context_desc short_one = {.struct_size = offsetof(gmm_context_desc, log)};  // no release had one so small
-  RESULT(gmm_context_create(&short_one, &other), GMM_ERROR_INVALID_DESCRIPTOR);
-
+CASE(fields_of_a_newer_program_are_zero) {
   struct {
     gmm_context_info info;
     uint8_t tail[16];
@@ -256,7 +242,7 @@ CASE(older_and_newer_structs_are_accepted) {
   OK(gmm_context_query(context, &answer.info));
   CHECK(answer.info.device_count >= 1 && answer.info.device_count < 1000);
   CHECK_EQUAL(answer.info.struct_size, sizeof answer);
-  for (size_t i = 0; i < sizeof answer.tail; ++i) CHECK_EQUAL(answer.tail[i], 0);  // fields of a newer program
+  for (size_t i = 0; i < sizeof answer.tail; ++i) CHECK_EQUAL(answer.tail[i], 0);
 }
 
 CASE(contexts_do_not_know_each_other) {

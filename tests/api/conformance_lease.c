@@ -60,10 +60,7 @@ static void leave_leases(uint32_t count) {
   }
 }
 static gmm_result ask_for(party *self, uint64_t bytes, uint64_t timeout_ms) {
-  const gmm_lease_amount amount = {.device = device, .bytes = bytes};
-  return gmm_lease_request(
-      self->lease,
-      DESC(lease_request_desc, .amounts = &amount, .amount_count = bytes != 0 ? 1 : 0, .timeout_ms = timeout_ms), NULL);
+  return request_of(self->lease, bytes, timeout_ms);
 }
 static gmm_lease_info info_of(party *self) {
   gmm_lease_info info = {.struct_size = sizeof info};
@@ -377,10 +374,7 @@ CASE(a_lost_server_is_named) {
   OK(unlink(name));
   OK(rmdir(path));
   SOON(gmm_lease_query(lease, &info) == GMM_OK && info.server == 0);
-  const gmm_lease_amount amount = {.device = 0, .bytes = MIB};
-  RESULT(gmm_lease_request(
-             lease, DESC(lease_request_desc, .amounts = &amount, .amount_count = 1, .timeout_ms = SHORT_MS), NULL),
-         GMM_ERROR_NOT_READY);
+  RESULT(request_of(lease, MIB, SHORT_MS), GMM_ERROR_NOT_READY);
   CHECK_MESSAGE(message_has("`gmm serve`") && message_has(path), "%s", gmm_last_error_message());
   OK(gmm_lease_destroy(lease));
   OK(gmm_context_release(of));

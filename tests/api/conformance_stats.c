@@ -25,31 +25,22 @@ CASE(counters_add_up) {
   CHECK(all.cached_bytes <= all.reserved_bytes - all.live_bytes);
   CHECK(all.extents > 0 && all.backend_calls > 0);
   // Whatever divides the context, the parts add up to it.
-  enum { BY_TAG, BY_KIND, BY_DEVICE, BY_ALL, WAYS };
-  for (unsigned way = 0; way < WAYS; ++way) {
-    gmm_stats_info sum = {0};
-    const bool tagged = way == BY_TAG || way == BY_ALL, of_kind = way == BY_KIND || way == BY_ALL,
-               of_device = way == BY_DEVICE || way == BY_ALL;
-    const uint32_t flags =
-        (tagged ? GMM_SCOPE_TAG : 0u) | (of_kind ? GMM_SCOPE_KIND : 0u) | (of_device ? GMM_SCOPE_DEVICE : 0u);
-    for (unsigned t = 0; t < (tagged ? 3 : 1); ++t)
-      for (gmm_kind k = GMM_KIND_DEVICE; k <= (of_kind ? GMM_KIND_MANAGED : GMM_KIND_DEVICE); ++k)
-        for (uint32_t d = 0; d < (of_device ? devices : 1); ++d) {
+#define PARTS(of) \
+  { of.live_bytes, of.live_blocks, of.reserved_bytes, of.cached_bytes, of.allocations, of.extents }
+  const uint64_t whole[] = PARTS(all);
+  for (uint32_t flags = 0; flags <= (GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND); ++flags) {
+    uint64_t sums[6] = {0};
+    for (unsigned t = 0; t < ((flags & GMM_SCOPE_TAG) != 0 ? 3 : 1); ++t)
+      for (gmm_kind k = GMM_KIND_DEVICE; k <= ((flags & GMM_SCOPE_KIND) != 0 ? GMM_KIND_MANAGED : GMM_KIND_DEVICE); ++k)
+        for (uint32_t d = 0; d < ((flags & GMM_SCOPE_DEVICE) != 0 ? devices : 1); ++d) {
           const gmm_stats_info s = stats_of(flags, (gmm_device)d, tags[t], k);
-          if (way == BY_TAG) CHECK(s.live_bytes == live[t] && s.live_tags == 1);
-          sum.live_bytes += s.live_bytes;
-          sum.live_blocks += s.live_blocks;
-          sum.reserved_bytes += s.reserved_bytes;
-          sum.cached_bytes += s.cached_bytes;
-          sum.allocations += s.allocations;
-          sum.extents += s.extents;
+          if (flags == GMM_SCOPE_TAG) CHECK(s.live_bytes == live[t] && s.live_tags == 1);
+          const uint64_t parts[] = PARTS(s);
+          for (unsigned i = 0; i < 6; ++i) sums[i] += parts[i];
         }
-    CHECK_EQUAL(sum.live_bytes, all.live_bytes);
-    CHECK_EQUAL(sum.live_blocks, all.live_blocks);
-    CHECK_EQUAL(sum.reserved_bytes, all.reserved_bytes);
-    CHECK_EQUAL(sum.cached_bytes, all.cached_bytes);
-    CHECK_EQUAL(sum.allocations, all.allocations);
-    CHECK_EQUAL(sum.extents, all.extents);
+    for (unsigned i = 0; i < 6; ++i)
+      CHECK_MESSAGE(sums[i] == whole[i], "flags %u: the parts of number %u have %llu, the whole %llu", flags, i,
+                    (unsigned long long)sums[i], (unsigned long long)whole[i]);
   }
   FREE_ALL(blocks, COUNT);
   all = stats();

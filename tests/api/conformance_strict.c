@@ -151,19 +151,6 @@ CASE_OF_KINDS(two_contexts_copy_to_each_other, DEVICE_KINDS) {
   }
 }
 
-CASE(descriptors_map_it) {
-  be_strict();
-  kind = GMM_KIND_VMM;
-  uint8_t *block = FILLED(2 * MIB, 4);
-  gmm_ipc_fd_info info = {.struct_size = sizeof info};
-  MUST(gmm_ipc_export_fd(context, block, GMM_FD_FILE, &info));
-  uint8_t *view = mmap(NULL, info.size, PROT_READ, MAP_SHARED, info.fd, 0);
-  REQUIRE(view != MAP_FAILED);
-  CHECK_EQUAL(view[info.offset + 9], pattern_at(9, 4));
-  munmap(view, info.size);
-  close(info.fd);
-}
-
 // Its mapping is another one, as in another process. The context's own import is the block itself.
 CASE_OF_KINDS(an_importer_faults_too, DEVICE_KINDS | 1u << GMM_KIND_HOST) {
   enum { SHARED = 3 * 1024 * 1024 };

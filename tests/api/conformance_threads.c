@@ -4,13 +4,6 @@
 
 #include "../support/gmm_test.h"
 
-static uint32_t next_random(uint32_t *state) {
-  *state ^= *state << 13;
-  *state ^= *state >> 17;
-  *state ^= *state << 5;
-  return *state;
-}
-
 // --- the end of a thread ---------------------------------------------------------------------------------------------
 static void *fill_a_cache(void *unused) {
   (void)unused;
@@ -80,29 +73,6 @@ CASE(threads_outlive_a_context) {
   OK(gmm_context_release(context));
   atomic_store(&go_on, 1);
   pthread_join(thread, NULL);
-}
-
-static gmm_context *of_threads[4];
-static void *use_all_contexts(void *argument) {
-  uint32_t state = 31 + (uint32_t)(uintptr_t)argument;
-  for (unsigned i = 0; i < 2000; ++i) {
-    gmm_context *c = of_threads[next_random(&state) % 4];
-    void *block = NULL;
-    OK(gmm_alloc(c, 1 + next_random(&state) % 10000, NULL, &block));
-    OK(gmm_free(c, block, GMM_STREAM_DEFAULT));
-  }
-  return NULL;
-}
-CASE(threads_use_several_contexts) {
-  for (unsigned i = 0; i < 4; ++i) of_threads[i] = open_context(1);
-  run_threads(4, use_all_contexts);
-  for (unsigned i = 0; i < 4; ++i) {
-    gmm_stats_info s = {.struct_size = sizeof s};
-    OK(gmm_stats_query(of_threads[i], NULL, &s));
-    CHECK_EQUAL(s.live_blocks, 0);
-    CHECK_EQUAL(s.allocations, s.frees);
-    OK(gmm_context_release(of_threads[i]));
-  }
 }
 
 int main(void) { return run_cases(); }

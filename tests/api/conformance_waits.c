@@ -93,16 +93,6 @@ static gmm_alloc_desc desc_of(gmm_kind k, gmm_tag tag) {
 }
 static gmm_scope_desc of_tag(gmm_tag tag) { return scope_of(GMM_SCOPE_TAG, 0, tag, 0); }
 
-static int32_t drop_text(void *user, const char *text, uint64_t size) {
-  (void)user, (void)text, (void)size;
-  return 0;
-}
-static int32_t no_more_memory(void *user, const gmm_oom_info *info) {
-  (void)user, (void)info;
-  return 0;
-}
-static void do_nothing(void *user) { (void)user; }
-
 static struct {
   const char *name;
   void (*call)(void);
@@ -198,7 +188,7 @@ SCENARIO(limits) {
   gmm_scope_desc scope = of_tag(world.tag);
   STEP(gmm_limit_set, context, &scope, 1024 * MIB);
   STEP(gmm_limit_set, context, &scope, GMM_NO_LIMIT);
-  STEP(gmm_context_set_oom_handler, context, no_more_memory, NULL);
+  STEP(gmm_context_set_oom_handler, context, ignore_oom, NULL);
   STEP(gmm_context_set_oom_handler, context, NULL, NULL);
 }
 SCENARIO(trims) {
@@ -207,13 +197,12 @@ SCENARIO(trims) {
   STEP(gmm_compact, context, NULL, NULL, DESC(compact_info));
   if ((world.held & (EVERY_HEAP | DEVICE_WORK)) == 0) STEP(gmm_trim, context, NULL, NULL);
 }
-static int32_t agree(void *user, const gmm_watch_info *info) {
-  (void)user, (void)info;
-  return 0;
-}
 SCENARIO(watches) {
-  gmm_watch_desc desc = {
-      .struct_size = sizeof desc, .events = 0x1f, .tag = world.tag, .budget_bytes = 1, .callback = {agree, NULL}};
+  gmm_watch_desc desc = {.struct_size = sizeof desc,
+                         .events = 0x1f,
+                         .tag = world.tag,
+                         .budget_bytes = 1,
+                         .callback = {ignore_watch, NULL}};
   gmm_watcher *watcher = NULL;
   STEP(gmm_watch, context, &desc, &watcher);
   STEP(gmm_watcher_destroy, watcher);
@@ -242,7 +231,7 @@ SCENARIO(deferral) {
 SCENARIO(streams) {
   gmm_stream stream = NULL;
   STEP(gmm_stream_create, context, STREAM_ON(device), &stream);
-  STEP(gmm_stream_call, context, stream, do_nothing, NULL);
+  STEP(gmm_stream_call, context, stream, ignore_call, NULL);
   STEP(gmm_stream_synchronize, context, stream);
   gmm_event *event = NULL;
   uint64_t passed = 0;
@@ -335,14 +324,9 @@ SCENARIO(shared_events) {
   STEP(gmm_event_destroy, event);
   STEP(gmm_event_destroy, same);
 }
-static int32_t no_wait(void *user, uint64_t value) {
-  (void)user;
-  (void)value;
-  return 0;
-}
 SCENARIO(semaphores) {
   const gmm_semaphore_desc desc = {
-      .struct_size = sizeof desc, .type = GMM_SEMAPHORE_CALLS, .device = device, .calls = {.wait = no_wait}};
+      .struct_size = sizeof desc, .type = GMM_SEMAPHORE_CALLS, .device = device, .calls = {.wait = ignore_value}};
   gmm_event *event = NULL;
   const gmm_result result = CALL(gmm_event_import_semaphore, context, &desc, &event);
   if (result != GMM_ERROR_NOT_SUPPORTED) check_result(FN_gmm_event_import_semaphore, result);
@@ -374,7 +358,7 @@ static void snapshots_of(const gmm_scope_desc *scope) {
   STEP(gmm_snapshot_query, snapshot, DESC(snapshot_info));
   STEP(gmm_snapshot_query_block, snapshot, 0, DESC(block_info));
   STEP(gmm_snapshot_query_extent, snapshot, 0, DESC(extent_info));
-  STEP(gmm_snapshot_write, snapshot, drop_text, NULL);
+  STEP(gmm_snapshot_write, snapshot, ignore_text, NULL);
   STEP(gmm_snapshot_destroy, snapshot);
 }
 SCENARIO(snapshots) {

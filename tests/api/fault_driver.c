@@ -27,7 +27,6 @@ static bool attempt(int line, const char *call, bool possible, gmm_result result
 #define ATTEMPT(possible, call) attempt(__LINE__, #call, possible, call)
 #define DO(call) ATTEMPT(true, call)
 
-static void no_work(void *user) { (void)user; }
 static bool can(uint32_t ability) { return (device_info.capabilities & ability) != 0; }
 
 static void use_block(void *memory, bool is_dedicated, gmm_stream stream) {
@@ -84,7 +83,7 @@ static void use_descriptors(void) {
 static void use_streams(gmm_stream stream) {
   gmm_event *event = NULL;
   uint64_t value = 0;
-  DO(gmm_stream_call(context, stream, no_work, NULL));
+  DO(gmm_stream_call(context, stream, ignore_call, NULL));
   DO(gmm_event_create(context, EVENT_ON(device), &event));
   DO(gmm_event_record(event, 0, stream));
   DO(gmm_stream_wait_event(context, GMM_STREAM_DEFAULT, event, 0));
@@ -168,22 +167,6 @@ static void contexts_of_the_thread_stay(void) {
   }
   CHECK_EQUAL(cu.cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
   CHECK_EQUAL(cu.cuDevicePrimaryCtxRelease_v2(beyond), CUDA_SUCCESS);
-}
-
-static void a_device_starts_with_its_first_memory(void) {
-  fake_cuda_live_t before, now;
-  fake.live(&before);
-  gmm_context *other = open_context(0), *case_context = context;
-  fake.live(&now);
-  CHECK_EQUAL(now.context_references, before.context_references);
-  context = other;
-  for (kind = GMM_KIND_DEVICE; kind <= GMM_KIND_VMM; ++kind) FREE(ALLOC(100));
-  fake.live(&now);
-  CHECK_EQUAL(now.context_references, before.context_references + 1);
-  OK(gmm_context_release(other));
-  context = case_context;
-  fake.live(&now);
-  CHECK_EQUAL(now.context_references, before.context_references);
 }
 
 static void set_soon(void *done) {
@@ -286,23 +269,6 @@ static void note_message(void *user, gmm_log_level level, const char *message) {
   printf("# %s\n", message);
   ++*(int *)user;
 }
-// A handle that the driver does not take back, twice, is offered again with a later call.
-static void refused_releases_are_made_up_for(void) {
-  fake_cuda_live_t before, now;
-  kind = GMM_KIND_VMM;
-  fake.live(&before);
-  void *block = ALLOC_FLAGS(2 * MIB, GMM_ALLOC_DEDICATED);
-  for (uint64_t k = 1; k <= 2; ++k) fake.fail("cuMemRelease", k, CUDA_ERROR_UNKNOWN);
-  FREE(block);
-  CHECK(gmm_trim(context, NULL, NULL) >= 0);
-  fake.fail(NULL, 0, 0);
-  fake.live(&now);
-  CHECK_EQUAL(now.handles, before.handles + 1);
-  FREE(ALLOC_FLAGS(2 * MIB, GMM_ALLOC_DEDICATED));
-  CHECK(gmm_trim(context, NULL, NULL) >= 0);
-  fake.live(&now);
-  CHECK_EQUAL(now.handles, before.handles);
-}
 
 // As when the process ends.
 static void a_driver_that_is_shut_down_is_taken_as_gone(void) {
@@ -398,11 +364,9 @@ int main(int count, char **words) {
   PLAIN(contexts_of_the_thread_stay);
   PLAIN(the_default_stream_of_the_callers_own_context_is_waited_for);
   if (!is_fake) return finish_clean();  // the further cases ask for faults
-  PLAIN(a_device_starts_with_its_first_memory);
   PLAIN(without_each_entry);
   PLAIN(libraries_that_are_no_driver);
   PLAIN(answers_of_the_driver_are_translated);
-  PLAIN(refused_releases_are_made_up_for);
   PLAIN(a_pin_can_be_tried_again);
   PLAIN(a_driver_that_is_shut_down_is_taken_as_gone);
   RUN(other_drivers);

@@ -46,12 +46,6 @@ static int32_t hear(void *user, const gmm_lease_ask *ask) {
   if (self.returns) gmm_lease_return(self.lease);
   return 0;
 }
-static gmm_result request(uint64_t bytes, uint64_t timeout_ms) {
-  const gmm_lease_amount amount = {.device = device, .bytes = bytes};
-  return gmm_lease_request(
-      self.lease,
-      DESC(lease_request_desc, .amounts = &amount, .amount_count = bytes != 0 ? 1 : 0, .timeout_ms = timeout_ms), NULL);
-}
 static bool is_intact(void) {
   const int before = atomic_load(&check_state.failures);
   CHECK_PATTERN(self.block, PART, self.seed);
@@ -61,7 +55,7 @@ static bool is_intact(void) {
 static gmm_result take_turns(uint64_t milliseconds, uint64_t *turns) {
   const double end = now_s() + (double)milliseconds / 1000;
   while (now_s() < end) {
-    const gmm_result result = request(0, SHORT_MS);
+    const gmm_result result = request_of(self.lease, 0, SHORT_MS);
     if (result == GMM_ERROR_NOT_READY) continue;
     if (result != GMM_OK) return result;
     if (!is_intact()) return GMM_ERROR_CORRUPT;
@@ -74,7 +68,7 @@ static gmm_result take_turns(uint64_t milliseconds, uint64_t *turns) {
 
 static void carry_out(const order *next, answer *reply) {
   if (strcmp(next->what, "ask") == 0) {
-    reply->result = request(next->argument, next->timeout_ms);
+    reply->result = request_of(self.lease, next->argument, next->timeout_ms);
   } else if (strcmp(next->what, "fill") == 0) {
     self.block = FILLED_TAG(PART, self.tag, self.seed);
   } else if (strcmp(next->what, "look") == 0) {

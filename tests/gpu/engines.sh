@@ -18,25 +18,16 @@ open_output 240
 # --- the machine --------------------------------------------------------------------------------------------------
 ask_machine 2048 || finish
 
-# described LOADER LIBRARY...: the driver's part of a loader. Where the machine has no description of it, one is written
-# into $work, and named in the variables that the loader reads.
+# described FILE VARIABLES LIBRARY...: a description of the driver's part of a loader, in $work, and the variables that
+# name it to the loader.
 described() {
-  local loader=$1 library folder
-  shift
-  for folder in /usr/share /etc; do
-    case $loader in
-      vulkan) compgen -G "$folder/vulkan/icd.d/nvidia*.json" >/dev/null && return 0 ;;
-      egl) compgen -G "$folder/glvnd/egl_vendor.d/*nvidia*.json" >/dev/null && return 0 ;;
-    esac
-  done
+  local file=$work/$1 variables=$2 variable library
+  shift 2
   for library; do
     ldconfig -p | grep -qF "$library" || continue
     printf '{"file_format_version": "1.0.0", "ICD": {"library_path": "%s", "api_version": "1.3.0"}}\n' "$library" \
-      >"$work/nvidia_$loader.json"
-    case $loader in
-      vulkan) export VK_DRIVER_FILES=$work/nvidia_vulkan.json VK_ICD_FILENAMES=$work/nvidia_vulkan.json ;;
-      egl) export __EGL_VENDOR_LIBRARY_FILENAMES=$work/nvidia_egl.json ;;
-    esac
+      >"$file"
+    for variable in $variables; do export "$variable=$file"; done
     return 0
   done
   missing="no $(printf '%s ' "$@")is here: the driver was installed without graphics"
@@ -60,7 +51,8 @@ brought() {
 }
 
 missing=
-if { [ -z "$fake" ] && ! described vulkan libGLX_nvidia.so.0 libEGL_nvidia.so.0; } ||
+if { [ -z "$fake" ] && ! described vulkan.json 'VK_DRIVER_FILES VK_ICD_FILENAMES' libGLX_nvidia.so.0 \
+    libEGL_nvidia.so.0; } ||
   ! brought libvulkan.so.1 vulkan GMM_TEST_VULKAN 'libvulkan1 libvulkan-dev' vulkan/vulkan.h; then
   row SKIP 'Vulkan' 0 "$missing"
   row SKIP 'OpenGL' 0 "$missing"
@@ -68,7 +60,8 @@ if { [ -z "$fake" ] && ! described vulkan libGLX_nvidia.so.0 libEGL_nvidia.so.0;
 fi
 without_opengl=
 if ! brought libEGL.so.1 opengl GMM_TEST_EGL 'libegl1 libegl-dev libgl-dev' EGL/eglext.h GL/glcorearb.h GL/glext.h ||
-  { [ -z "$fake${__EGL_VENDOR_LIBRARY_FILENAMES:-}" ] && ! described egl libEGL_nvidia.so.0; }; then
+  { [ -z "$fake${__EGL_VENDOR_LIBRARY_FILENAMES:-}" ] &&
+    ! described egl.json __EGL_VENDOR_LIBRARY_FILENAMES libEGL_nvidia.so.0; }; then
   without_opengl=$missing
 fi
 

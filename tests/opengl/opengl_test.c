@@ -45,7 +45,7 @@ static region vulkan_region(uint64_t size) {
 static region make_region(uint64_t size) {
   if (on_host_backend()) return vulkan_region(size);
   region made = {.heap = exportable_heap(0)};
-  MUST(gmm_heap_alloc(made.heap, size, 0, 0, GMM_STREAM_DEFAULT, (void **)&made.bytes));
+  made.bytes = take_of(made.heap, size);
   gmm_ipc_fd_info out = {.struct_size = sizeof out};
   MUST(gmm_ipc_export_fd(context, made.bytes, GMM_FD_OPAQUE, &out));
   made.memory = import_descriptor(out.fd, out.size);
@@ -61,7 +61,7 @@ static void end_region(region *of) {
     end_buffer(&of->of_vulkan);
     return;
   }
-  OK(gmm_free(context, of->bytes, GMM_STREAM_DEFAULT));
+  FREE(of->bytes);
   OK(gmm_heap_destroy(of->heap));
 }
 
@@ -275,17 +275,14 @@ static void opengl_and_streams_wait_for_each_other(bool is_timeline) {
   const bool is_direct = on_host_backend();
   picture frame = is_direct ? make_picture(GL_LINEAR_TILING_EXT) : own_picture();
   gmm_heap *heap = exportable_heap(0);
-  void *copy = NULL, *packed = NULL;
-  MUST(gmm_heap_alloc(heap, PICTURE_BYTES, 0, 0, GMM_STREAM_DEFAULT, &copy));
-  MUST(gmm_heap_alloc(heap, PICTURE_BYTES, 0, 0, GMM_STREAM_DEFAULT, &packed));
+  void *copy = take_of(heap, PICTURE_BYTES), *packed = take_of(heap, PICTURE_BYTES);
   const void *source = is_direct ? frame.region.bytes : packed;
   view seen = view_of(copy, PICTURE_BYTES), pixels = view_of(packed, PICTURE_BYTES);
   GLuint taken = own_buffer(PICTURE_BYTES, NULL);
   order drawn, copied;
   make_order(&drawn, is_timeline, true);
   make_order(&copied, is_timeline, false);
-  gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  const gmm_stream stream = open_stream();
   for (unsigned round = 0; round < ROUNDS; ++round) {
     const uint8_t last = (uint8_t)(10 + 50 * round);
     const uint64_t value = is_timeline ? round + 1 : 0;
@@ -309,12 +306,10 @@ static void opengl_and_streams_wait_for_each_other(bool is_timeline) {
   }
   end_order(&drawn);
   end_order(&copied);
-  OK(gmm_stream_destroy(context, stream));
   GL(glDeleteBuffers(1, &taken));
   end_view(&seen);
   end_view(&pixels);
-  OK(gmm_free(context, packed, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, copy, GMM_STREAM_DEFAULT));
+  FREE(packed, copy);
   OK(gmm_heap_destroy(heap));
   end_picture(&frame);
 }

@@ -176,10 +176,16 @@ static void check_block(block *b) {
   pthread_rwlock_rdlock(&touching[b->tag]);
   const bool readable = look_at(b);
   if (b->kind == GMM_KIND_VMM && drops[b->tag] != b->drops) b->seed = 0;
-  if (readable && b->seed != 0) {
-    const bool done = DO(gmm_copy(context, bytes[0], b->memory, length, b->stream)) &&
-                      DO(gmm_copy(context, bytes[1], b->memory + last, length, b->stream));
-    finish(b->stream);
+  if (b->seed != 0) {
+    bool done = false;
+    if (readable) {
+      done = DO(gmm_copy(context, bytes[0], b->memory, length, b->stream)) &&
+             DO(gmm_copy(context, bytes[1], b->memory + last, length, b->stream));
+      finish(b->stream);
+    } else if (!b->of_graph && state_of(b->memory) == GMM_STATE_PAUSED) {
+      done = gmm_backup_read(context, b->memory, length, bytes[0]) == GMM_OK &&
+             gmm_backup_read(context, b->memory + last, length, bytes[1]) == GMM_OK;
+    }
     for (uint64_t i = 0; i < length && done; ++i) {
       if (bytes[0][i] == pattern_at(i, b->seed) && bytes[1][i] == pattern_at(last + i, b->seed)) continue;
       check_failed(__FILE__, __LINE__, "%p of %llu bytes, %s, tag %u: byte %llu of an end is wrong", (void *)b->memory,

@@ -344,6 +344,24 @@ gmm_result resume_of(gmm_tag tag) {
   return gmm_resume(context, &desc, NULL);
 }
 
+void ignore_call(void *user) { (void)user; }
+int32_t ignore_text(void *user, const char *text, uint64_t size) {
+  (void)user, (void)text, (void)size;
+  return 0;
+}
+int32_t ignore_watch(void *user, const gmm_watch_info *info) {
+  (void)user, (void)info;
+  return 0;
+}
+int32_t ignore_oom(void *user, const gmm_oom_info *info) {
+  (void)user, (void)info;
+  return 0;
+}
+int32_t ignore_value(void *user, uint64_t value) {
+  (void)user, (void)value;
+  return 0;
+}
+
 bool message_has(const char *words) { return strstr(gmm_last_error_message(), words) != NULL; }
 
 // Patterns are written and read so often that malloc() would ask the system for fresh pages each time: one buffer

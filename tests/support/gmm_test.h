@@ -163,6 +163,12 @@ gmm_result resume_of(gmm_tag tag);
     RESULT(gmm_ticket_wait(ticket, GMM_FOREVER, NULL), expected); \
     OK(gmm_ticket_destroy(ticket));                               \
   } while (0)
+// Callbacks that do nothing, and answer that all is well.
+void ignore_call(void *user);
+int32_t ignore_text(void *user, const char *text, uint64_t size);
+int32_t ignore_watch(void *user, const gmm_watch_info *info);
+int32_t ignore_oom(void *user, const gmm_oom_info *info);
+int32_t ignore_value(void *user, uint64_t value);
 // Whether the message of the last error has these words.
 bool message_has(const char *words);
 

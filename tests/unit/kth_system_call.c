@@ -122,24 +122,20 @@ static void close_both(void) {
   if (other != NULL) OK(gmm_context_release(other));
   one = other = NULL;
 }
-static gmm_result take(gmm_kind kind_of, uint32_t flags) {
+static gmm_kind kind_of;  // and the flags, of the operation
+static uint32_t flags;
+static gmm_result take(void) {
   const gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = kind_of, .tag = tag, .flags = flags};
   return gmm_alloc(one, SIZE, &desc, &memory);
 }
 static void give(void) { OK(gmm_free(one, memory, GMM_STREAM_DEFAULT)); }
 
 static gmm_result open_only(void) { return open_one(&one); }
-static gmm_result take_device(void) { return take(GMM_KIND_DEVICE, 0); }
-static gmm_result take_vmm(void) { return take(GMM_KIND_VMM, 0); }
-static gmm_result take_comm(void) { return take(GMM_KIND_VMM, GMM_ALLOC_COMM); }
-static gmm_result take_host(void) { return take(GMM_KIND_HOST, 0); }
-static gmm_result take_managed(void) { return take(GMM_KIND_MANAGED, 0); }
-
 static void begin_kept(gmm_contents contents) {
   const gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = contents};
   open_both();
   MUST(gmm_tag_create(one, "kept", &desc, &tag));
-  MUST(take_vmm());
+  MUST(take());
   memset(memory, 7, SIZE);
 }
 static void begin_host(void) { begin_kept(GMM_CONTENTS_HOST); }
@@ -159,13 +155,9 @@ static void end_kept(void) {
   close_both();
 }
 
-static void begin_vmm(void) {
+static void begin_memory(void) {
   open_both();
-  MUST(take_vmm());
-}
-static void begin_device(void) {
-  open_both();
-  MUST(take_device());
+  MUST(take());
 }
 static void end_memory(void) {
   give();
@@ -222,23 +214,25 @@ static const struct operation {
   gmm_result (*run)(void);
   void (*undo)(void);  // of a success
   void (*end)(void);
+  gmm_kind kind;       // of the memory
+  uint32_t flags;      // of its allocation
   bool spares_munmap;  // a mapping that the system keeps is lost
 } operations[] = {
-    {"a context", NULL, open_only, NULL, close_both, false},
-    {"device memory", open_both, take_device, give, close_both, false},
-    {"VMM memory", open_both, take_vmm, give, close_both, false},
-    {"memory for communication", open_both, take_comm, give, close_both, false},
-    {"host memory", open_both, take_host, give, close_both, false},
-    {"managed memory", open_both, take_managed, give, close_both, false},
-    {"a pause to host memory", begin_host, pause_all, NULL, end_kept, false},
-    {"a pause to a file", begin_file, pause_all, NULL, end_kept, false},
-    {"a resume", begin_paused, resume_all, NULL, end_kept, false},
-    {"an import of VMM memory", begin_vmm, share, NULL, end_memory, false},
-    {"an import of device memory", begin_device, share, NULL, end_memory, false},
-    {"an import of an event", open_both, share_event, NULL, close_both, true},
-    {"an import of a descriptor", begin_vmm, share_descriptor, NULL, end_memory, false},
-    {"a pin", open_both, pin, NULL, close_both, false},
-    {"a trace", open_both, trace, NULL, close_both, false},
+    {"a context", NULL, open_only, NULL, close_both, 0, 0, false},
+    {"device memory", open_both, take, give, close_both, GMM_KIND_DEVICE, 0, false},
+    {"VMM memory", open_both, take, give, close_both, GMM_KIND_VMM, 0, false},
+    {"memory for communication", open_both, take, give, close_both, GMM_KIND_VMM, GMM_ALLOC_COMM, false},
+    {"host memory", open_both, take, give, close_both, GMM_KIND_HOST, 0, false},
+    {"managed memory", open_both, take, give, close_both, GMM_KIND_MANAGED, 0, false},
+    {"a pause to host memory", begin_host, pause_all, NULL, end_kept, GMM_KIND_VMM, 0, false},
+    {"a pause to a file", begin_file, pause_all, NULL, end_kept, GMM_KIND_VMM, 0, false},
+    {"a resume", begin_paused, resume_all, NULL, end_kept, GMM_KIND_VMM, 0, false},
+    {"an import of VMM memory", begin_memory, share, NULL, end_memory, GMM_KIND_VMM, 0, false},
+    {"an import of device memory", begin_memory, share, NULL, end_memory, GMM_KIND_DEVICE, 0, false},
+    {"an import of an event", open_both, share_event, NULL, close_both, 0, 0, true},
+    {"an import of a descriptor", begin_memory, share_descriptor, NULL, end_memory, GMM_KIND_VMM, 0, false},
+    {"a pin", open_both, pin, NULL, close_both, 0, 0, false},
+    {"a trace", open_both, trace, NULL, close_both, 0, 0, false},
 };
 static const struct operation *op;
 
@@ -271,6 +265,8 @@ int main(void) {
     for (size_t k = 0; k < sizeof operations / sizeof *operations; ++k) {
       op = &operations[k];
       spares_munmap = op->spares_munmap;
+      kind_of = op->kind;
+      flags = op->flags;
       check_label("(%s, %s)", op->name, strerror(failure));
       RUN(each_call_fails);
     }

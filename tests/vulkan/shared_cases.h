@@ -16,11 +16,10 @@ static void a_block_of_each_kind_is_a_buffer(void) {
   if (!on_host_backend() && kind != GMM_KIND_VMM) SKIP("graphics take VMM memory of CUDA");
   if (!on_host_backend() && device != 0) SKIP("the device of graphics is device 0");
   uint8_t *block = ALLOC_FLAGS(2 * MIB, GMM_ALLOC_DEDICATED);
-  REQUIRE(block != NULL);
   view seen = view_of(block, 2 * MIB);
   check_both_ways(block, &seen, 2 * MIB, 1);
   end_view(&seen);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
 }
 
 static void pooled_blocks_are_buffers(void) {
@@ -30,7 +29,7 @@ static void pooled_blocks_are_buffers(void) {
   void *blocks[COUNT];
   view views[COUNT];
   for (unsigned i = 0; i < COUNT; ++i) {
-    MUST(gmm_heap_alloc(heap, sizes[i], 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
+    blocks[i] = take_of(heap, sizes[i]);
     views[i] = view_of(blocks[i], sizes[i]);
     CHECK_EQUAL((uintptr_t)query(blocks[i]).allocation_base, (uintptr_t)query(blocks[0]).allocation_base);
   }
@@ -41,7 +40,7 @@ static void pooled_blocks_are_buffers(void) {
   for (unsigned i = 0; i < COUNT; ++i) {
     CHECK_PATTERN(blocks[i], sizes[i], 10 + i);
     end_view(&views[i]);
-    OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+    FREE(blocks[i]);
   }
   OK(gmm_heap_destroy(heap));
 }
@@ -50,20 +49,18 @@ static void pooled_blocks_are_buffers(void) {
 static void a_pause_of_exported_memory(void) {
   const gmm_tag tag = make_tag("drawn", GMM_CONTENTS_HOST);
   gmm_heap *heap = exportable_heap(tag);
-  void *block = NULL;
-  MUST(gmm_heap_alloc(heap, 3 * MIB, 0, 0, GMM_STREAM_DEFAULT, &block));
+  void *block = take_of(heap, 3 * MIB);
   view seen = view_of(block, 3 * MIB);
   write_view(&seen, 3 * MIB, 5);
   end_view(&seen);
-  const gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
-  MUST(gmm_pause(context, &pause, NULL));
+  MUST(pause_of(tag));
   CHECK_EQUAL(stats().reserved_bytes, 0);
-  MUST(gmm_resume(context, &pause, NULL));
+  MUST(resume_of(tag));
   seen = view_of(block, 3 * MIB);
   check_view(__LINE__, &seen, 3 * MIB, 5);
   check_both_ways(block, &seen, 3 * MIB, 6);
   end_view(&seen);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   OK(gmm_heap_destroy(heap));
 }
 

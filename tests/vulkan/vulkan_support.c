@@ -159,14 +159,11 @@ void end_buffer(buffer *of) {
 }
 
 gmm_heap *exportable_heap(gmm_tag tag) {
-  const gmm_heap_desc desc = {.struct_size = sizeof desc,
-                              .kind = GMM_KIND_VMM,
-                              .device = device,
-                              .tag = tag,
-                              .minimum_extent = 64 * MIB,
-                              .flags = GMM_HEAP_EXPORTABLE};
   gmm_heap *heap = NULL;
-  const gmm_result result = gmm_heap_create(context, &desc, &heap);
+  const gmm_result result = gmm_heap_create(context,
+                                            DESC(heap_desc, .kind = GMM_KIND_VMM, .device = device, .tag = tag,
+                                                 .minimum_extent = 64 * MIB, .flags = GMM_HEAP_EXPORTABLE),
+                                            &heap);
   if (result == GMM_ERROR_NOT_SUPPORTED) SKIP("%s", gmm_last_error_message());
   MUST(result);
   return heap;
@@ -318,14 +315,12 @@ gmm_event *import_semaphore(VkSemaphore semaphore, bool is_timeline) {
   if (on_host_backend()) {
     desc.type = GMM_SEMAPHORE_CALLS;
     desc.calls = (gmm_semaphore_calls){wait_in_vulkan, signal_in_vulkan, semaphore};
-    MUST(gmm_event_import_semaphore(context, &desc, &event));
-    return event;
+  } else {
+    desc.type = is_timeline ? GMM_SEMAPHORE_TIMELINE_FD : GMM_SEMAPHORE_BINARY_FD;
+    desc.fd = export_semaphore(semaphore);
   }
-  const int fd = export_semaphore(semaphore);
-  desc.type = is_timeline ? GMM_SEMAPHORE_TIMELINE_FD : GMM_SEMAPHORE_BINARY_FD;
-  desc.fd = fd;
   MUST(gmm_event_import_semaphore(context, &desc, &event));
-  CHECK(close(fd) == 0);
+  if (!on_host_backend()) CHECK(close(desc.fd) == 0);
   return event;
 }
 

@@ -82,16 +82,13 @@ static void queues_and_streams_wait_for_each_other(void) {
   const bool is_exported = !on_host_backend();
   if (is_exported && !vk.has_semaphore_fd) SKIP("the Vulkan device has no VK_KHR_external_semaphore_fd");
   gmm_heap *heap = exportable_heap(0);
-  void *first = NULL, *second = NULL;
-  MUST(gmm_heap_alloc(heap, SIZE, 0, 0, GMM_STREAM_DEFAULT, &first));
-  MUST(gmm_heap_alloc(heap, SIZE, 0, 0, GMM_STREAM_DEFAULT, &second));
+  void *first = take_of(heap, SIZE), *second = take_of(heap, SIZE);
   buffer view_of_first = view_of(first, SIZE), view_of_second = view_of(second, SIZE);
   buffer seen = host_visible(SIZE);
   const VkSemaphore semaphore = make_semaphore(true, is_exported);
   gmm_event *event = import_semaphore(semaphore, true), *copied = NULL;
-  gmm_stream stream = NULL;
+  const gmm_stream stream = open_stream();
   MUST(gmm_event_create(context, EVENT_ON(device), &copied));
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   for (uint64_t round = 0; round < ROUNDS; ++round) {
     const uint64_t base = 4 * round;
     const uint32_t word = 0x01010101u * (uint32_t)(7 + round);
@@ -119,12 +116,10 @@ static void queues_and_streams_wait_for_each_other(void) {
   OK(gmm_event_destroy(event));
   vkDestroySemaphore(vk.device, semaphore, NULL);
   OK(gmm_event_destroy(copied));
-  OK(gmm_stream_destroy(context, stream));
   end_buffer(&seen);
   end_buffer(&view_of_first);
   end_buffer(&view_of_second);
-  OK(gmm_free(context, first, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, second, GMM_STREAM_DEFAULT));
+  FREE(first, second);
   OK(gmm_heap_destroy(heap));
 }
 

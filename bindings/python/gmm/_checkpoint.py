@@ -22,6 +22,8 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import _driver  # noqa: E402
 
+del sys.path[0]  # `import torch` would find gmm/torch.py
+
 RUNNING, LOCKED, CHECKPOINTED, FAILED = range(4)
 _NOT_AVAILABLE = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
 _MOST_PROCESSES = 4096

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm under PyTorch: its CUDA allocator, pools with a tag, and unified memory as RFC-0023 of PyTorch has it.
+"""gmm under PyTorch: its CUDA allocator, pools with a tag, and unified memory (install(), set_enabled_uvm()).
 
     import gmm.torch
 
@@ -9,10 +9,6 @@
     with torch.cuda.use_mem_pool(weights):
         model = make_model().cuda()
     gmm.context().pause("weights")        # the memory goes back to the driver, the tensors' addresses stay
-
-    gmm.torch.install()                   # the RFC's names in torch.cuda and on Tensor
-    torch.cuda.set_enabled_uvm()          # new tensors are managed
-    x = torch.randn(1000).to("cuda")      # the same memory, on the GPU
 
 `import gmm.torch` imports PyTorch. All memory is that of gmm.context(): its statistics, tags, quotas, traces and pauses
 see the tensors. From then on tensors over gmm's memory travel through torch.multiprocessing without a copy: see

@@ -140,12 +140,10 @@ struct Underway {
   bool find(gmm_stream stream, PoolId *out) const {
     if (!any()) return false;
     const std::lock_guard<std::mutex> guard(mutex);
-    for (const Entry &entry : entries) {
-      if (!entry.filter(as_cuda(stream))) continue;
-      *out = entry.id;
-      return true;
-    }
-    return false;
+    const auto wants = [&](const Entry &entry) { return entry.filter(as_cuda(stream)); };
+    const auto at = std::find_if(entries.begin(), entries.end(), wants);
+    if (at != entries.end()) *out = at->id;
+    return at != entries.end();
   }
 
   bool any() const { return count.load(std::memory_order_acquire) != 0; }
@@ -421,10 +419,7 @@ class Allocator final : public CUDAAllocator {
       for (uint32_t i = 0; i < std::size(kActions); ++i)
         if (name == kActions[i]) skip |= 1u << i;
     skipped_ = skip;
-    for (int32_t i = 0; i < count_; ++i) {
-      devices_[i]->history.resize(most);
-      if (!enabled || clear) devices_[i]->history.clear();
-    }
+    for (int32_t i = 0; i < count_; ++i) devices_[i]->history.begin(most, !enabled || clear);
     history_on_ = enabled;
     update_recording();
   }

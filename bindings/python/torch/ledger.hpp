@@ -243,11 +243,12 @@ class Ledger {
 template <class Entry>
 class Ring {
  public:
-  void resize(size_t most) {
+  // is_new: begins without entries.
+  void begin(size_t most, bool is_new) {
     std::vector<Entry> gone;
     const std::lock_guard<std::mutex> guard(mutex_);
     most_ = std::max<size_t>(1, most);
-    shrink(most_, &gone);
+    shrink(is_new ? 0 : most_, &gone);
   }
 
   void add(Entry entry) {
@@ -260,12 +261,6 @@ class Ring {
   std::vector<Entry> read() const {
     const std::lock_guard<std::mutex> guard(mutex_);
     return {entries_.begin(), entries_.end()};
-  }
-
-  void clear() {
-    std::vector<Entry> gone;
-    const std::lock_guard<std::mutex> guard(mutex_);
-    shrink(0, &gone);
   }
 
  private:

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cinttypes>
-#include <cstdarg>
 #include <cstdio>
 
 #include "base/name.h"
@@ -14,25 +13,6 @@ namespace {
 
 using Phase = LeaseArbiter::Phase;
 using Row = LeaseArbiter::Row;
-
-// Text that is cut at the end of its buffer.
-class BoundedText {
- public:
-  BoundedText(char *text, uint64_t size) : text_(text), size_(size) { text_[0] = 0; }
-  [[gnu::format(printf, 2, 3)]] void add(const char *format, ...) {
-    if (used_ + 1 >= size_) return;
-    va_list arguments;
-    va_start(arguments, format);
-    const int length = std::vsnprintf(text_ + used_, size_ - used_, format, arguments);
-    va_end(arguments);
-    used_ = length < 0 ? used_ : std::min(size_ - 1, used_ + static_cast<uint64_t>(length));
-  }
-
- private:
-  char *const text_;
-  const uint64_t size_;
-  uint64_t used_ = 0;
-};
 
 bool is_valid(const LeaseReport &report) {
   if (!report.header.is(ServeKind::kLeaseReport) || report.devices > kLeaseDevices ||
@@ -355,12 +335,16 @@ uint64_t LeaseArbiter::missing_of(const Member &waiting, uint32_t row) const {
   return needed > waiting.rows[row].free ? needed - waiting.rows[row].free : 0;
 }
 
-void LeaseArbiter::grant(Member &waiting) {
-  waiting.command.answer = LeaseAnswer::kGranted;
+void LeaseArbiter::answer(Member &waiting, LeaseAnswer answer, Phase phase) {
+  waiting.command.answer = answer;
   waiting.command.request = waiting.report.request;
   waiting.command.attempt = waiting.report.attempt;
-  waiting.phase = Phase::kGranted;
+  waiting.phase = phase;
   waiting.must_send = true;
+}
+
+void LeaseArbiter::grant(Member &waiting) {
+  answer(waiting, LeaseAnswer::kGranted, Phase::kGranted);
   for (uint32_t i = 0; i < waiting.row_count; ++i) {
     waiting.rows[i].granted = waiting.rows[i].wanted;
     if (waiting.rows[i].wanted != 0) begin_round(waiting.rows[i].of);
@@ -429,11 +413,7 @@ void LeaseArbiter::doubt_or_deny(Member &waiting) {
       if (waiting.rows[i].wanted != 0) begin_round(waiting.rows[i].of);
     return;
   }
-  waiting.command.answer = LeaseAnswer::kDenied;
-  waiting.command.request = waiting.report.request;
-  waiting.command.attempt = waiting.report.attempt;
-  waiting.phase = Phase::kDenied;
-  waiting.must_send = true;
+  answer(waiting, LeaseAnswer::kDenied, Phase::kDenied);
   explain(waiting, "free memory and all offers are less than that: ");
 }
 
@@ -556,23 +536,27 @@ void LeaseArbiter::ask_one(Member &user, const Member &waiting, uint64_t now) {
 // Sends the waiting member the holders of the memory that it waits for.
 void LeaseArbiter::explain(Member &waiting, const char *why) {
   char text[sizeof waiting.command.text];
-  BoundedText out(text, sizeof text);
-  out.add("%s", why);
+  uint64_t used = 0;
+  const auto add = [&](const char *format, auto... values) {  // text that does not fit is cut
+    const int length = std::snprintf(text + used, sizeof text - used, format, values...);
+    used = std::min(sizeof text - 1, used + static_cast<uint64_t>(std::max(length, 0)));
+  };
+  add("%s", why);
   const char *separator = "";
   for (uint32_t i = 0; i < waiting.row_count; ++i) {
     const Row &row = waiting.rows[i];
     if (row.wanted == 0) continue;
     const uint8_t *uuid = row.device.bytes;
-    out.add("%sdevice %02x%02x%02x%02x: %" PRIu64 " bytes wanted, %" PRIu64 " free", separator, uuid[0], uuid[1],
-            uuid[2], uuid[3], row.wanted, row.free);
+    add("%sdevice %02x%02x%02x%02x: %" PRIu64 " bytes wanted, %" PRIu64 " free", separator, uuid[0], uuid[1], uuid[2],
+        uuid[3], row.wanted, row.free);
     separator = " ";
     for_others(waiting, row.of, [&](const Member &other, const Row &held) {
       if (held.held + held.promised() == 0) return;
-      out.add(", \"%s\" (process %" PRId32 ") holds %" PRIu64 " and offers %" PRIu64 "%s", other.report.name,
-              other.process, held.held, held.offered, other.uses() ? ", in use" : "");
-      if (held.promised() != 0) out.add(", %" PRIu64 " are kept for it", held.promised());
+      add(", \"%s\" (process %" PRId32 ") holds %" PRIu64 " and offers %" PRIu64 "%s", other.report.name, other.process,
+          held.held, held.offered, other.uses() ? ", in use" : "");
+      if (held.promised() != 0) add(", %" PRIu64 " are kept for it", held.promised());
     });
-    out.add(".");
+    add("%s", ".");
   }
   if (std::strcmp(text, waiting.command.text) == 0) return;
   std::memcpy(waiting.command.text, text, sizeof text);

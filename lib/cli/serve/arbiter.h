@@ -94,7 +94,7 @@ class LeaseArbiter {
     uint64_t answers_due_since = 0;  // since when it waits for reports; 0: not
     bool is_planned = false;         // in this step: its offers serve an earlier request
     // Of the member that it was last asked for.
-    uint64_t asked_identity = 0, asked_request = 0, asked_at = 0, asked_step = 0;
+    uint64_t asked_identity = 0, asked_request = 0, asked_at = 0;
     uint64_t give_until = 0;  // its patience ends
     LeaseCommand command;     // the last one, or the next one
     bool must_send = false;
@@ -173,6 +173,7 @@ class LeaseArbiter {
   bool find_waiting(Vector<Member *> *queue);
   void keep_rounds_young(uint64_t now);
   Served serve(Member &waiting, uint64_t now);
+  void answer(Member &waiting, LeaseAnswer answer, Phase phase);
   void grant(Member &waiting);
   void doubt_or_deny(Member &waiting);
   bool choose(Plan *plan, uint64_t now);
@@ -191,7 +192,7 @@ class LeaseArbiter {
   const uint64_t began_;
   bool has_predecessor_;  // whose members may have its grants
   uint64_t round_ = 1;    // the last one
-  uint64_t last_give_ = 0, step_ = 0;
+  uint64_t last_give_ = 0;
   uint64_t looks_at_ = 0;  // when it meant to decide again; 0: nobody waits
   uint64_t wake_ = UINT64_MAX;
   Vector<Device *> devices_;

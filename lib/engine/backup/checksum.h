@@ -11,7 +11,7 @@
 
 namespace gmm {
 
-// False when the library was built without xxhash.h. chunk_checksum() is 0 then.
+// False when the library was built without xxhash.h. Then api/ refuses GMM_TAG_CHECKSUM.
 bool has_chunk_checksum();
 uint64_t chunk_checksum(const void *bytes, uint64_t size);
 

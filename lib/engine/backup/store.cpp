@@ -10,8 +10,6 @@
 
 namespace gmm {
 
-bool BackupStore::can_checksum() { return has_chunk_checksum(); }
-
 // --- Settings, and memory for later saves -------------------------------------------------------------------------
 
 Status BackupStore::configure(const gmm_backup_desc &desc) { return tiers_.settings.set(desc); }
@@ -82,10 +80,6 @@ Status BackupStore::prepare(Device device, uint64_t bytes) {
 
 Status BackupStore::save(Device device, gmm_contents contents, uint32_t flags, const BackupPart *parts, uint64_t count,
                          const BackupSteps &steps) {
-  if ((flags & GMM_TAG_CHECKSUM) != 0 && !can_checksum())
-    return fail(GMM_ERROR_NOT_SUPPORTED,
-                "GMM_TAG_CHECKSUM: gmm was built without xxhash.h; build it with the xxhash library, or leave out the "
-                "flag.");
   return in_transfer([&](TransferBuffers &buffers) {
     return save_contents(tiers_, buffers, device, contents, flags, parts, count, steps);
   });

@@ -65,8 +65,6 @@ class BackupStore {
   BackupStore(const BackupStore &) = delete;
   BackupStore &operator=(const BackupStore &) = delete;
 
-  // False: save() refuses GMM_TAG_CHECKSUM with NOT_SUPPORTED.
-  static bool can_checksum();
   // Sets limits and folder from the next save on, and threads from the next transfer on that begins alone. Kept
   // contents stay where they are. IO: the folder cannot be used. INVALID_VALUE: its name is too long.
   Status configure(const gmm_backup_desc &desc);

@@ -107,11 +107,9 @@ void Context::begin_trace() {
   if (asked == nullptr) return;
   char path[4096];
   const char *place = std::strstr(asked, "%p");
-  const int head = place == nullptr ? static_cast<int>(std::strlen(asked)) : static_cast<int>(place - asked);
-  char number[16] = "";
-  if (place != nullptr) std::snprintf(number, sizeof number, "%d", process_number());
-  const int length =
-      std::snprintf(path, sizeof path, "%.*s%s%s", head, asked, number, place == nullptr ? "" : place + 2);
+  const int length = place == nullptr ? std::snprintf(path, sizeof path, "%s", asked)
+                                      : std::snprintf(path, sizeof path, "%.*s%d%s", static_cast<int>(place - asked),
+                                                      asked, process_number(), place + 2);
   if (length >= static_cast<int>(sizeof path))
     core_.log.complain("GMM_TRACE: the path is longer than %zu bytes.", sizeof path - 1);
   else if (!trace_.begin(path).ok())

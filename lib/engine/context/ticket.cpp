@@ -23,8 +23,7 @@ void *gmm_ticket::thread_main(void *self) {
 
 Status gmm_ticket::start(Context &context, const PauseRequest &request, bool is_pause, gmm_ticket **out) {
   gmm_ticket *ticket = context.core().allocator.create<gmm_ticket>(context, is_pause);
-  bool good = ticket != nullptr && ticket->tags.reserve(request.count);
-  if (!good) {
+  if (ticket == nullptr || !ticket->tags.reserve(request.count)) {
     context.core().allocator.destroy(ticket);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a ticket.");
   }

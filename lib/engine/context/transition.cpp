@@ -58,7 +58,7 @@ Status Context::move(void *memory, Device location, uint32_t flags, gmm_stream s
     return gmm::move(core_, memory, location, flags, stream);
   const gmm_tag tag = block.heap->options().tag;
   const Device device = block.heap->options().device;
-  const TagClaim claim(pauser_.claims(), &tag, 1);
+  const TagClaim claim(pauser_.claims, &tag, 1);
   ByteRange range;
   const Status may_begin = check_move(core_, memory, location, stream, &range);
   if (may_begin.code() != GMM_OK) return may_begin;
@@ -99,7 +99,7 @@ Status Context::compact_heaps(const gmm_scope_desc &scope, const gmm_compact_des
 Status Context::compact_watched(const gmm_scope_desc &scope, const gmm_compact_desc &desc, gmm_compact_info *out) {
   const bool has_tag = desc.heap != nullptr || (scope.flags & GMM_SCOPE_TAG) != 0;
   const gmm_tag tag = desc.heap != nullptr ? desc.heap->options().tag : scope.tag;
-  const TagClaim claim(pauser_.claims(), &tag, has_tag ? 1 : 0);
+  const TagClaim claim(pauser_.claims, &tag, has_tag ? 1 : 0);
   WatchCalls calls(watchers_, "gmm_compact()");
   calls.select([&](const WatchTarget &target) {
     Heap *of_range = nullptr;

@@ -12,13 +12,6 @@ namespace {
 
 constexpr size_t kDecommitStack = size_t{512} << 10;  // the program's log callback and the driver run on it
 
-Status thread_failure(int error) {
-  return fail_native(GMM_ERROR_SYSTEM, error,
-                     "The thread that gives idle memory back could not be started: %s; raise the limit of threads, or "
-                     "set GMM_DECOMMIT_NEVER.",
-                     ErrorText(error).text);
-}
-
 }  // namespace
 
 Status Decommit::init() {
@@ -44,9 +37,16 @@ Status Decommit::set(uint64_t age) {
   if (!running_) {
     // The thread reads the age first thing.
     const uint64_t before = age_.exchange(age, std::memory_order_relaxed);
-    const Status status = start();
-    if (!status.ok()) age_.store(before, std::memory_order_relaxed);
-    return status;
+    changed_ = false;
+    stopping_.store(false, std::memory_order_relaxed);
+    const int error = start_thread(&thread_, ThreadSignals::kNone, thread_main, this, kDecommitStack);
+    running_ = error == 0;
+    if (running_) return Status();
+    age_.store(before, std::memory_order_relaxed);
+    return fail_native(GMM_ERROR_SYSTEM, error,
+                       "The thread that gives idle memory back could not be started: %s; raise the limit of threads, "
+                       "or set GMM_DECOMMIT_NEVER.",
+                       ErrorText(error).text);
   }
   age_.store(age, std::memory_order_relaxed);
   LockGuard wake_guard(wake_mutex_);
@@ -55,23 +55,13 @@ Status Decommit::set(uint64_t age) {
   return Status();
 }
 
-Status Decommit::start() {
-  stopping_ = changed_ = false;
-  ending_.store(false, std::memory_order_relaxed);
-  const int error = start_thread(&thread_, ThreadSignals::kNone, thread_main, this, kDecommitStack);
-  if (error != 0) return thread_failure(error);
-  running_ = true;
-  return Status();
-}
-
 void Decommit::stop() {
   LockGuard guard(set_mutex_);
   age_.store(GMM_DECOMMIT_NEVER, std::memory_order_relaxed);
   if (!running_) return;
-  ending_.store(true, std::memory_order_relaxed);
   {
     LockGuard wake_guard(wake_mutex_);
-    stopping_ = true;
+    stopping_.store(true, std::memory_order_relaxed);
     wake_.notify_one();
   }
   join_thread(thread_);
@@ -88,8 +78,8 @@ void Decommit::run() {
   for (;;) {
     {
       LockGuard guard(wake_mutex_);
-      if (!stopping_ && !changed_) wake_.wait_for(wake_mutex_, LowWater::phase(age()));
-      if (stopping_) return;
+      if (!is_stopping() && !changed_) wake_.wait_for(wake_mutex_, LowWater::phase(age()));
+      if (is_stopping()) return;
       changed_ = false;
     }
     if (const uint64_t after = age(); after != GMM_DECOMMIT_NEVER) round(monotonic_ms(), after);
@@ -97,9 +87,7 @@ void Decommit::run() {
 }
 
 // Memory stays: something began that must not meet a driver call of this thread, or the thread shall end.
-bool Decommit::disturbed() const {
-  return core_.defer_depth.load(std::memory_order_acquire) != 0 || ending_.load(std::memory_order_relaxed);
-}
+bool Decommit::disturbed() const { return core_.defer_depth.load(std::memory_order_acquire) != 0 || is_stopping(); }
 
 void Decommit::round(uint64_t now, uint64_t age) {
   MessageGuard message_guard;

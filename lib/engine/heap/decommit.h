@@ -41,10 +41,10 @@ class Decommit {
  private:
   static constexpr uint64_t kSlice = uint64_t{32} << 20;
 
-  Status start();
   static void *thread_main(void *self);
   void run();
   bool disturbed() const;
+  bool is_stopping() const { return stopping_.load(std::memory_order_relaxed); }
   void round_of(Heap &heap, uint64_t now, uint64_t age, bool *refused);
 
   Core &core_;
@@ -57,10 +57,9 @@ class Decommit {
 
   Mutex wake_mutex_{LockRank::kDecommitWake};
   Condition wake_;
-  bool stopping_ = false;  // guarded by wake_mutex_
-  bool changed_ = false;   // guarded by wake_mutex_
+  std::atomic<bool> stopping_{false};  // written with wake_mutex_ held
+  bool changed_ = false;               // guarded by wake_mutex_
   std::atomic<uint64_t> age_{GMM_DECOMMIT_NEVER};
-  std::atomic<bool> ending_{false};
 
   Mutex round_mutex_{LockRank::kDecommitRound};
   std::atomic<bool> complained_{false};

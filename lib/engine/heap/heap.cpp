@@ -67,9 +67,9 @@ Status Heap::init() { return HeapCache::begin_heap(this); }
 Status Heap::take(const BlockRequest &request, CacheEntry *out, uint32_t *count) {
   *count = 0;
   core_.ended_streams.remove(request.key.stream);  // the program allocates on the stream, so it lives
-  const bool small = request.size <= kMaxSmall && request.alignment <= kGranule && !request.dedicated;
   const auto take_with = [&](Effort effort) {
-    return small ? take_small(request, effort, out, count) : take_run(request, effort, out, count);
+    LockGuard guard(mutex);
+    return take_locked(request, effort, out, count);
   };
   const Status status = take_with(Effort::kNoGrowth);
   if (!status.ok() || *count != 0 || !request.may_grow) return status;
@@ -79,11 +79,22 @@ Status Heap::take(const BlockRequest &request, CacheEntry *out, uint32_t *count)
   return take_with(Effort::kGrow);
 }
 
+bool Heap::take_free(const BlockRequest &request, CacheEntry *out, uint32_t *count) {
+  *count = 0;
+  core_.ended_streams.remove(request.key.stream);
+  return take_locked(request, Effort::kNow, out, count).ok() && *count != 0;
+}
+
+Status Heap::take_locked(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count) {
+  const bool small = request.size <= kMaxSmall && request.alignment <= kGranule && !request.dedicated;
+  return small ? take_small(request, effort, out, count) : take_run(request, effort, out, count);
+}
+
 Status Heap::take_small(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count) {
-  LockGuard guard(mutex);
   const uint32_t class_index = small_class(request.size);
-  const uint64_t bit = streams_.bit_of(request.key);
-  if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
+  const bool now = effort == Effort::kNow;
+  const uint64_t bit = now ? streams_.known_bit(request.key) : streams_.bit_of(request.key);
+  if (bit == 0 && !now) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
   Span *slab = nullptr;
   while (*count < request.wanted && (slab = slabs_.find(class_index, StreamOrder::own_of(bit))) != nullptr)
     *count += slabs_.take(slab, request.wanted - *count, out + *count);
@@ -91,7 +102,8 @@ Status Heap::take_small(const BlockRequest &request, Effort effort, CacheEntry *
     // A slab is made for a first block only. That of another stream comes before growth.
     Span *run = nullptr;
     const uint64_t bytes = slab_granules(class_index) * kGranule;
-    GMM_TRY(find_run(bytes, kGranule, request.key, Effort::kNoGrowth, RunUse::kSlab, &run));
+    if (now && !slabs_.has_spare()) return Status();
+    GMM_TRY(find_run(bytes, kGranule, request.key, now ? effort : Effort::kNoGrowth, RunUse::kSlab, &run));
     if (run == nullptr && effort == Effort::kGrow) {
       slab = slabs_.first(class_index);
       if (slab != nullptr && streams_.put_behind(request.key, slab->streams).ok())
@@ -111,7 +123,6 @@ Status Heap::take_small(const BlockRequest &request, Effort effort, CacheEntry *
 }
 
 Status Heap::take_run(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count) {
-  LockGuard guard(mutex);
   if (effort == Effort::kNoGrowth && request.back_count != 0) {
     const uint64_t bit = bit_of_free(request.key);
     for (uint32_t i = 0; i < request.back_count; ++i) put_back_large(span_of_large(request.back[i].slot), bit);
@@ -142,37 +153,16 @@ CacheEntry Heap::make_large(Span *run) {
   return CacheEntry{reinterpret_cast<void *>(run->begin()), &run->slot(0)};
 }
 
-bool Heap::take_free(const BlockRequest &request, CacheEntry *out, uint32_t *count) {
-  *count = 0;
-  core_.ended_streams.remove(request.key.stream);
-  const uint64_t own = StreamOrder::own_of(streams_.known_bit(request.key));
-  const bool small = request.size <= kMaxSmall;
-  const uint32_t class_index = small ? small_class(request.size) : 0;
-  Span *slab = small ? slabs_.find(class_index, own) : nullptr;
-  if (slab == nullptr) {
-    const uint64_t bytes = (small ? slab_granules(class_index) : granules(request.size)) * kGranule;
-    Span *run = runs_.free().find(bytes / kGranule, kGranule, own);
-    if (run == nullptr || !runs_.can_carve_now(run, bytes, kGranule) || (small && !slabs_.has_spare())) return false;
-    if (!runs_.carve(run, bytes, kGranule, &run).ok()) return false;
-    if (!small) {
-      policy_.took(request.size);
-      *out = make_large(run);
-      *count = 1;
-      return true;
-    }
-    slab = make_slab(class_index, run);
-    if (slab == nullptr) return false;
-  }
-  *count = slabs_.take(slab, request.wanted, out);
-  policy_.took(*count * small_class_size(class_index));
-  return true;
-}
-
-// A free run in no list, of `bytes`, whole granules. *out is NULL when kNoGrowth found none.
+// A free run in no list, of `bytes`, whole granules. *out is NULL when none was found without growth.
 Status Heap::find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort effort, RunUse use, Span **out) {
   const uint64_t count = bytes / kGranule;
-  const uint64_t bit = streams_.bit_of(key), own = StreamOrder::own_of(bit);
   *out = nullptr;
+  if (effort == Effort::kNow) {
+    Span *run = runs_.free().find(count, alignment, StreamOrder::own_of(streams_.known_bit(key)));
+    if (run == nullptr || !runs_.can_carve_now(run, bytes, alignment)) return Status();
+    return runs_.carve(run, bytes, alignment, out);
+  }
+  const uint64_t bit = streams_.bit_of(key), own = StreamOrder::own_of(bit);
   if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
   // Memory that other streams have finished with counts as free for all, and merges.
   if (streams_.known_streams() > 1 && policy_.may_ask()) runs_.clear_done(streams_, policy_);
@@ -423,7 +413,7 @@ Status Heap::drain_for_growth() {
   return Status();
 }
 
-// As an operation: whoever only asks about the heap does not wait for the pages.
+// As an operation: a question about the heap does not wait for the pages.
 Status Heap::reserve(uint64_t bytes) {
   OperationGuard guard(*this);
   if (bytes != 0) {
@@ -455,7 +445,7 @@ Status Heap::compact(Compaction *work) {
   return work->is_live ? compact_live(work) : Status();
 }
 
-// An operation for each extent: whoever only asks about the heap does not wait for the device.
+// An operation for each extent: a question about the heap does not wait for the device.
 Status Heap::compact_live(Compaction *work) {
   if (!work->is_over()) GMM_TRY(reclaim_.wait_for_external());
   while (!work->is_over()) {

@@ -192,10 +192,12 @@ class Heap {
   }
 
  private:
-  enum class Effort { kNoGrowth, kGrow };
+  // kNow: as take_free() does it.
+  enum class Effort { kNow, kNoGrowth, kGrow };
 
   CacheEntry make_large(Span *run);
   Status compact_live(Compaction *work);
+  Status take_locked(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);
   Status take_small(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);
   Status take_run(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);
   Status find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort effort, RunUse use, Span **out);

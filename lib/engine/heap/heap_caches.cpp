@@ -61,8 +61,7 @@ void HeapCaches::drain(Vector<CacheEntry> *per_thread) {
   revoke([](HeapCache &) { return true; },
          [&](HeapCache &cache) { cache.empty_revoked(per_thread, per_thread != nullptr); });
   transfers.drain();
-  LockGuard list_guard(list_mutex_);
-  look_locked();
+  look();
 }
 
 void HeapCaches::forget_stream(gmm_stream stream) {
@@ -96,10 +95,7 @@ uint32_t HeapCaches::drain_transfers(uint64_t thread, uint64_t *quiet) {
     if (is_quiet(cache)) quiet_bytes += cached;
   });
   if (quiet != nullptr) *quiet = quiet_bytes;
-  {
-    LockGuard list_guard(list_mutex_);
-    look_locked();
-  }
+  look();
   transfers.drain();
   return others;
 }
@@ -140,7 +136,7 @@ uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
   return grown < cached ? grown : cached;
 }
 
-// The next three with list_mutex_ held.
+// With list_mutex_ held, as note_peak().
 HeapTotals HeapCaches::sum_locked() {
   HeapTotals totals = ended_;
   for_each_locked([&](const HeapCache &cache) {
@@ -153,7 +149,8 @@ HeapTotals HeapCaches::sum_locked() {
   return totals;
 }
 
-void HeapCaches::look_locked() {
+void HeapCaches::look() {
+  LockGuard guard(list_mutex_);
   const HeapTotals totals = sum_locked();
   note_peak(totals.live_bytes);
   seen_allocations_.store(totals.allocations, std::memory_order_relaxed);

@@ -100,7 +100,7 @@ class HeapCaches {
   static bool is_quiet(const HeapCache &cache);
   void end(HeapCache &cache);
   HeapTotals sum_locked();
-  void look_locked();
+  void look();
   void note_peak(uint64_t live);
 
   Heap &heap_;

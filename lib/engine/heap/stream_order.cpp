@@ -118,7 +118,7 @@ void StreamOrder::put_event(NativeEvent event) {
   if (event != nullptr) spare_.push_back_reserved(event);
 }
 
-// A captured event ends the capture of whoever asks about it, and draws a stream that waits for it into the graph.
+// A question about a captured event ends the capture, and a stream that waits for the event is drawn into the graph.
 // Another thread may begin a capture between question and record, so the question comes again afterwards.
 Status StreamOrder::record(NativeEvent event, Slot &slot) {
   gmm_stream stream = slot.key.stream;

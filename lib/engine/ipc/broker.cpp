@@ -89,34 +89,29 @@ Status IpcBroker::listen_under_own_name(int *listener) {
   return Status();
 }
 
-// Makes the socket anew under the same name, and the directory if that was deleted too. Importers can connect when it
-// returns; the thread takes the socket over.
+// Makes the socket anew under the same name, and the directory if that was deleted too. The queue of the old one is
+// lost; importers connect again.
 Status IpcBroker::restore_socket() {
   int opened = -1, unused = 0, listener = -1;
   GMM_TRY(ipc_directory_open(directory_path_, true, &opened, &unused, policy_));
   std::swap(folder_, opened);
   remove_name();  // the file that took the name, if any
-  Status status = listen_under_own_name(&listener);
-  if (status.ok()) {
-    if (const int error = poller_.add(listener, &next_listener_); error != 0) {
-      status = failure(error, "epoll_ctl");
-      remove_name();
-      close_fd(&listener);
-    }
-  }
+  const Status status = listen_under_own_name(&listener);
   if (!status.ok()) std::swap(folder_, opened);
   close_fd(&opened);
-  // One that the thread has not taken over yet has no name any more. Its queue is lost; importers connect again.
-  if (status.ok()) unused = next_listener_.exchange(listener, std::memory_order_acq_rel);
-  if (status.ok() && unused >= 0) close_fd(&unused);
-  return status;
+  GMM_TRY(status);
+  poller_.remove(listener_);
+  os::replace_socket(listener_, listener);
+  const int error = poller_.add(listener_, &listener_);
+  if (error == 0) return Status();
+  remove_name();  // the next export tries again
+  return failure(error, "epoll_ctl");
 }
 
 void IpcBroker::close_files() {
   if (is_named_) remove_name();
   is_named_ = false;
   close_fd(&listener_);
-  if (int unused = next_listener_.exchange(-1, std::memory_order_acq_rel); unused >= 0) close_fd(&unused);
   poller_.close();
   close_fd(&folder_);
 }
@@ -164,10 +159,7 @@ void IpcBroker::run() {
       os::close_file(directory).ignore();
     }
   }
-  while (!is_stopping()) {
-    serve_until(UINT64_MAX);
-    take_over_listener();
-  }
+  while (!is_stopping()) serve_until(UINT64_MAX);
   drop_all();
 }
 
@@ -278,18 +270,6 @@ bool IpcBroker::send_reply(int fd, const IpcReply &reply, const IpcGrant *grant)
     complain("cannot send an answer to an importer: %s", ErrorText(static_cast<int>(-sent)).text);
   }
   return false;
-}
-
-// The old socket has no name any more. Connections that are in its queue were made before, and are served.
-void IpcBroker::take_over_listener() {
-  const int next = next_listener_.exchange(-1, std::memory_order_acq_rel);
-  if (next < 0) return;
-  for (int i = 0; i < 3; ++i) accept_all();  // more than the queue holds
-  poller_.remove(listener_);
-  os::close_socket(listener_);
-  listener_ = next;
-  accept_again_ = 0;
-  poller_.want(listener_, &listener_, true);
 }
 
 }  // namespace gmm

@@ -96,7 +96,6 @@ class IpcBroker final : private PeerServer {
   // On the broker's thread.
   static void *thread_main(void *self);
   void run();
-  void take_over_listener();
   Connection *make(int32_t pid) override;
   void receive(Connection *connection) override;
   void ended(Connection *connection) override;
@@ -119,7 +118,6 @@ class IpcBroker final : private PeerServer {
   char directory_path_[kIpcPathSize] = {};
   bool is_named_ = false;  // the socket's name exists, unless somebody deleted it
   bool runtime_directory_failed_ = false;
-  std::atomic<int> next_listener_{-1};  // of a socket that was made anew; the thread takes it over
 };
 
 }  // namespace gmm

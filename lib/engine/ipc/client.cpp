@@ -175,6 +175,8 @@ class Attempt {
   Status receive(int64_t *got) {
     os::ReceivedDescriptors received;
     *got = os::receive_with_descriptors(peer_.connection, &reply_, sizeof reply_, &received);
+    // An exporter that refuses closes before it reads the request: the error comes first, and its packet after that.
+    if (*got == -ECONNRESET) *got = os::receive_with_descriptors(peer_.connection, &reply_, sizeof reply_, &received);
     static_assert(kIpcMaxExtents == os::ReceivedDescriptors::kMost);
     std::memcpy(import_.fds, received.each, sizeof *received.each * received.count);
     import_.extents = received.count;
@@ -271,18 +273,8 @@ Status ask_until(uint64_t deadline, const IpcHandle &handle, IpcWant want, const
 
 }  // namespace
 
-IpcConnection &IpcConnection::operator=(IpcConnection &&other) noexcept {
-  if (this == &other) return *this;
-  close();
-  peer_ = other.peer_;
-  exporter_ = other.exporter_;
-  other.peer_ = Peer();
-  return *this;
-}
-
 void IpcConnection::close() {
-  const Peer old = peer_;
-  peer_ = Peer();
+  const Peer old = std::exchange(peer_, Peer());
   if (old.connection >= 0) os::end_connection(old.connection);
   if (old.process >= 0) os::close_file(old.process).ignore();
 }

@@ -5,6 +5,7 @@
 #define GMM_ENGINE_IPC_CLIENT_H
 
 #include <cstdint>
+#include <utility>
 
 #include "base/peer.h"
 #include "base/status.h"
@@ -22,10 +23,13 @@ class IpcConnection {
   // Owns both descriptors of the peer from now on.
   IpcConnection(const Peer &peer, const IpcEndpoint &exporter) : peer_(peer), exporter_(exporter) {}
   ~IpcConnection() { close(); }
-  IpcConnection(IpcConnection &&other) noexcept : peer_(other.peer_), exporter_(other.exporter_) {
-    other.peer_ = Peer();
+  IpcConnection(IpcConnection &&other) noexcept
+      : peer_(std::exchange(other.peer_, Peer())), exporter_(other.exporter_) {}
+  IpcConnection &operator=(IpcConnection &&other) noexcept {
+    std::swap(peer_, other.peer_);
+    std::swap(exporter_, other.exporter_);
+    return *this;
   }
-  IpcConnection &operator=(IpcConnection &&other) noexcept;
 
   bool open() const { return peer_.connection >= 0; }
   // Whether the exporter lives and has revoked nothing. Does not wait.

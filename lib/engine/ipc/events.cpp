@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ipc/events.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstring>
 
@@ -79,11 +80,7 @@ Status IpcEvents::destroy(SharedEvent *event) {
 
 // With mutex_ held, after the backend destroyed its event.
 void IpcEvents::remove(SharedEvent *event) {
-  for (uint64_t i = 0; i < events_.size(); ++i) {
-    if (events_[i] != event) continue;
-    events_.erase_unordered(i);
-    break;
-  }
+  events_.erase_unordered(static_cast<uint64_t>(std::find(events_.begin(), events_.end(), event) - events_.begin()));
   core_.allocator.destroy(event);
 }
 

@@ -213,13 +213,27 @@ Status IpcExports::export_legacy(const void *memory, gmm_ipc_legacy_info *out) {
 
 // --- Importers ------------------------------------------------------------------------------------------------------
 
-Status IpcExports::find_granted(uint64_t id, const uint8_t token[kIpcTokenSize], Export *out) {
-  LockGuard guard(mutex_);
-  const Export *found = find(id);
-  if (found == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The allocation is not exported any more.");
-  if (!ipc_token_equal(found->token, token)) return fail(GMM_ERROR_IPC_REFUSED, "The token is not the allocation's.");
-  *out = *found;
-  return Status();
+// The export of an id and token, whose block lives, and its heap with the lock. fn(Export &, Heap &) -> Status.
+template <typename Fn>
+Status IpcExports::with_live(uint64_t id, const uint8_t token[kIpcTokenSize], bool may_wait, Fn fn) {
+  Export entry;
+  {
+    LockGuard guard(mutex_);
+    const Export *found = find(id);
+    if (found == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The allocation is not exported any more.");
+    if (!ipc_token_equal(found->token, token)) return fail(GMM_ERROR_IPC_REFUSED, "The token is not the allocation's.");
+    entry = *found;
+  }
+  const HeapVisit visit(heaps_, heap_of(region_of(first_extent(entry))));
+  Heap *heap = visit.heap;
+  if (heap == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
+  if (may_wait)
+    heap->mutex.lock();
+  else if (!heap->mutex.lock_unless_operation())
+    return fail(GMM_ERROR_BUSY, "The memory is being paused or resumed.");
+  const UnlockAtEnd guard(heap->mutex);
+  GMM_TRY(check_lives(entry, *heap));
+  return fn(entry, *heap);
 }
 
 // With the heap's lock held, as the next two.
@@ -256,40 +270,31 @@ Status IpcExports::count_importer(const Export &entry, bool is_own) {
 }
 
 Status IpcExports::import_own(const IpcHandle &handle, bool counts, uintptr_t *base) {
-  Export entry;
-  GMM_TRY(find_granted(handle.allocation, handle.token, &entry));
-  *base = entry.base - (handle.allocation_size - entry.size);  // of a legacy handle it is shifted, see export_block()
-  const HeapVisit visit(heaps_, heap_of(region_of(first_extent(entry))));
-  if (visit.heap == nullptr || *base + handle.block_offset != entry.block || handle.block_size != entry.block_size)
-    return fail(GMM_ERROR_IPC_PEER_GONE, "gmm_ipc_import: this process exported the memory and has freed it since.");
-  LockGuard heap_guard(visit.heap->mutex);
-  GMM_TRY(check_lives(entry, *visit.heap));
-  return counts ? count_importer(entry, true) : Status();
+  return with_live(handle.allocation, handle.token, true, [&](const Export &entry, Heap &) -> Status {
+    *base = entry.base - (handle.allocation_size - entry.size);  // of a legacy handle it is shifted, see export_block()
+    if (*base + handle.block_offset != entry.block || handle.block_size != entry.block_size)
+      return fail(GMM_ERROR_IPC_PEER_GONE, "gmm_ipc_import: this process exported the memory and has freed it since.");
+    return counts ? count_importer(entry, true) : Status();
+  });
 }
 
+// The broker answers all importers, so it waits for no pause.
 Status IpcExports::grant(uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) {
-  Export entry;
-  GMM_TRY(find_granted(id, token, &entry));
-  const HeapVisit visit(heaps_, heap_of(region_of(first_extent(entry))));
-  Heap *heap = visit.heap;
-  if (heap == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
-  // The broker answers all importers, so it waits for no pause.
-  if (!heap->mutex.lock_unless_operation()) return fail(GMM_ERROR_BUSY, "The memory is being paused or resumed.");
-  const UnlockAtEnd guard(heap->mutex);
-  GMM_TRY(check_lives(entry, *heap));
-  GMM_TRY(check_importable(entry, *heap));
-  Status status;
-  for_each_extent(entry, [&](Extent &extent) {
-    int32_t fd = -1;
-    if (out->wants_fds && status.ok()) status = open_extent(core_, *heap, extent, &fd);
-    if (fd < 0) return;
-    out->sizes[out->extents] = size_of(extent);
-    out->fds[out->extents++] = fd;
+  return with_live(id, token, false, [&](const Export &entry, Heap &heap) -> Status {
+    GMM_TRY(check_importable(entry, heap));
+    Status status;
+    for_each_extent(entry, [&](Extent &extent) {
+      int32_t fd = -1;
+      if (out->wants_fds && status.ok()) status = open_extent(core_, heap, extent, &fd);
+      if (fd < 0) return;
+      out->sizes[out->extents] = size_of(extent);
+      out->fds[out->extents++] = fd;
+    });
+    GMM_TRY(status);
+    out->allocation_size = entry.size;
+    out->generation = generation_of(entry);
+    return out->counts ? count_importer(entry, false) : Status();
   });
-  GMM_TRY(status);
-  out->allocation_size = entry.size;
-  out->generation = generation_of(entry);
-  return out->counts ? count_importer(entry, false) : Status();
 }
 
 void IpcExports::importer_gone(uint64_t id, bool is_own) {

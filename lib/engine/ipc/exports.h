@@ -68,7 +68,8 @@ class IpcExports {
   Extent *first_extent(const Export &entry) const;
   uint64_t generation_of(const Export &entry) const;
   Export *find(uint64_t id);
-  Status find_granted(uint64_t id, const uint8_t token[kIpcTokenSize], Export *out);
+  template <typename Fn>
+  Status with_live(uint64_t id, const uint8_t token[kIpcTokenSize], bool may_wait, Fn fn);
   Status check_lives(const Export &entry, Heap &heap) const;
   Status check_importable(const Export &entry, Heap &heap) const;
   Status count_importer(const Export &entry, bool is_own);

@@ -78,7 +78,7 @@ class PeerServer {
   int32_t folder_ = -1;  // of the socket; this and its name are the owner's
   char name_[kIpcNameSize] = {};
   os::SocketPoller poller_;
-  int32_t listener_ = -1;  // the thread's own while it runs, with itself as the key of the poller
+  int32_t listener_ = -1;  // with itself as the key of the poller; its number stays while the thread runs
   std::atomic<bool> stopping_{false};
   uint32_t pending_ = 0;
   uint64_t accept_again_ = 0;  // when to accept again after a lack of descriptors; 0: it accepts

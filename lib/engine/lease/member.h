@@ -73,7 +73,6 @@ class LeaseMember {
 
   LeaseState state() const { return state_; }
   bool is_giving() const { return is_giving_; }
-  bool is_connected() const { return is_connected_; }
   uint64_t request() const { return request_; }
   bool wants_extra(uint32_t device) const { return extra_[device] != 0; }
   const LeaseCommand &command() const { return command_; }  // the last one

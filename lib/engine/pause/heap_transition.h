@@ -35,8 +35,8 @@ struct TransitionContext {
   HeapSet &heaps;
   TagTable &tags;
   Watchers &watchers;
-  TagClaims &claims;
-  ReadySignal &ready;
+  TagClaims claims{LockRank::kPauser};
+  ReadySignal ready{};
 };
 
 inline void *address_of(const Extent &extent) { return reinterpret_cast<void *>(base_of(extent)); }
@@ -62,7 +62,7 @@ void give_up_freed(Heap &heap, ReadySignal &ready);
 // Every function needs the lock of the heap until the transition ends, unless its comment says that it takes the lock.
 class HeapTransition {
  public:
-  HeapTransition(const TransitionContext &context, const PauseRequest &request, Heap &heap)
+  HeapTransition(TransitionContext &context, const PauseRequest &request, Heap &heap)
       : context_(context),
         request_(request),
         heap_(heap),
@@ -171,7 +171,7 @@ class HeapTransition {
   // Drops the chunks that lie outside large blocks, and the views there.
   void drop_outside_large_blocks();
 
-  const TransitionContext &context_;
+  TransitionContext &context_;
   const PauseRequest &request_;
   Heap &heap_;
   Vector<PlannedExtent> extents_;  // by address

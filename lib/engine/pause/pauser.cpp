@@ -9,28 +9,28 @@
 namespace gmm {
 
 Status Pauser::pause(const PauseRequest &request, uint64_t *bytes) {
-  return Transition(context_, request, "gmm_pause()").pause(bytes);
+  return Transition(*this, request, "gmm_pause()").pause(bytes);
 }
 
 Status Pauser::resume(const PauseRequest &request, bool is_last, uint64_t *bytes) {
-  return Transition(context_, request, "gmm_resume()").resume(nullptr, is_last, bytes);
+  return Transition(*this, request, "gmm_resume()").resume(nullptr, is_last, bytes);
 }
 
 Status Pauser::resume_range(const void *address, uint64_t size, bool is_last, uint64_t *bytes) {
   const ByteRange range{reinterpret_cast<uintptr_t>(address), size};
-  Vector<gmm_tag> tags(core_.allocator);
+  Vector<gmm_tag> tags(core.allocator);
   GMM_TRY(tags_of(range, &tags));
   PauseRequest request;
   request.tags = tags.data();
   request.count = static_cast<uint32_t>(tags.size());
-  return Transition(context_, request, "gmm_resume_range()").resume(&range, is_last, bytes);
+  return Transition(*this, request, "gmm_resume_range()").resume(&range, is_last, bytes);
 }
 
 // The tags that have memory in the range.
 Status Pauser::tags_of(const ByteRange &range, Vector<gmm_tag> *out) {
   for (uintptr_t at = range.base; at < range.end();) {
-    const Extent *extent = core_.page_map.find_extent(at);
-    const HeapVisit visit(heaps_, heap_of(region_of(extent)));
+    const Extent *extent = core.page_map.find_extent(at);
+    const HeapVisit visit(heaps, heap_of(region_of(extent)));
     if (visit.heap == nullptr) return not_of_context(range, at);
     at = end_of(*extent);
     const gmm_tag tag = visit.heap->options().tag;
@@ -43,7 +43,7 @@ Status Pauser::tags_of(const ByteRange &range, Vector<gmm_tag> *out) {
 }
 
 Status Pauser::wait_ready(const void *address, uint64_t size, uint64_t timeout_ms) {
-  return ready_.wait(core_.page_map, address, size, timeout_ms);
+  return ready.wait(core.page_map, address, size, timeout_ms);
 }
 
 void Pauser::query(gmm_tag tag, gmm_tag_info *out) {
@@ -68,7 +68,7 @@ void Pauser::query(gmm_tag tag, gmm_tag_info *out) {
     });
     return Status();
   };
-  heaps_.for_each(add).ignore();  // it never fails
+  heaps.for_each(add).ignore();  // it never fails
   out->state = out->paused_bytes == 0   ? GMM_STATE_ACTIVE
                : out->active_bytes == 0 ? GMM_STATE_PAUSED
                                         : GMM_STATE_PARTLY_PAUSED;
@@ -77,11 +77,11 @@ void Pauser::query(gmm_tag tag, gmm_tag_info *out) {
 template <typename Fn>
 Status Pauser::for_kept(const char *operation, const void *address, uint64_t size, Fn fn) {
   Block block;
-  GMM_TRY(find_block(core_, address, operation, &block));
+  GMM_TRY(find_block(core, address, operation, &block));
   GMM_TRY(check_range(block, address, operation, &size));
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address), end = begin + size;
   for (uintptr_t at = begin; at < end;) {
-    Extent *extent = core_.page_map.find_extent(at);
+    Extent *extent = core.page_map.find_extent(at);
     const bool is_retained = extent->kept != nullptr && extent->kept->is_retained;
     if (extent->state != ExtentState::kPaused && !is_retained)
       return fail(GMM_ERROR_INVALID_VALUE, "%s(%p): the memory is active; read it directly.", operation, address);
@@ -98,43 +98,43 @@ Status Pauser::for_kept(const char *operation, const void *address, uint64_t siz
 
 Status Pauser::read(const void *address, uint64_t size, void *out) {
   Block block;
-  GMM_TRY(find_block(core_, address, "gmm_backup_read", &block));
+  GMM_TRY(find_block(core, address, "gmm_backup_read", &block));
   const OperationGuard guard(*block.heap);  // a file may be read
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address);
   return for_kept("gmm_backup_read", address, size, [&](Extent &extent, ByteRange range) {
-    return backups_.read(*extent.kept, range, static_cast<char *>(out) + (range.base - begin));
+    return backups.read(*extent.kept, range, static_cast<char *>(out) + (range.base - begin));
   });
 }
 
 Status Pauser::map(const void *address, uint64_t size, const void **out) {
   Block block;
-  GMM_TRY(find_block(core_, address, "gmm_backup_map", &block));
+  GMM_TRY(find_block(core, address, "gmm_backup_map", &block));
   const OperationGuard guard(*block.heap);  // a file may be read, and one thread makes the view of a block
-  GMM_TRY(find_block(core_, address, "gmm_backup_map", &block));
+  GMM_TRY(find_block(core, address, "gmm_backup_map", &block));
   const uintptr_t at = reinterpret_cast<uintptr_t>(address);
   GMM_TRY(check_range(block, address, "gmm_backup_map", &size));
   bool is_stale = false;
-  char *view = backups_.views.find(block.base, &is_stale);
+  char *view = backups.views.find(block.base, &is_stale);
   if (view != nullptr && !is_stale) {
     *out = view + (at - block.base);
     return Status();
   }
-  if (!is_stale) view = static_cast<char *>(core_.allocator.allocate(block.requested, HostAllocator::kMaxAlignment));
+  if (!is_stale) view = static_cast<char *>(core.allocator.allocate(block.requested, HostAllocator::kMaxAlignment));
   if (view == nullptr)
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_backup_map(%p): no host memory for %" PRIu64 " bytes.", address,
                 block.requested);
   Status status = for_kept("gmm_backup_map", reinterpret_cast<void *>(block.base), block.requested,
                            [&](Extent &extent, ByteRange range) {
-                             return backups_.read(*extent.kept, range, view + (range.base - block.base));
+                             return backups.read(*extent.kept, range, view + (range.base - block.base));
                            });
   if (is_stale) {
     if (!status.ok()) return status;
-    backups_.views.renew(block.base);
-  } else if (status.ok() && !backups_.views.add(ByteRange{block.base, block.requested}, view)) {
+    backups.views.renew(block.base);
+  } else if (status.ok() && !backups.views.add(ByteRange{block.base, block.requested}, view)) {
     status = fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a view.");
   }
   if (!status.ok()) {
-    core_.allocator.deallocate(view, block.requested);
+    core.allocator.deallocate(view, block.requested);
     return status;
   }
   *out = view + (at - block.base);
@@ -152,19 +152,19 @@ void Pauser::for_heaps(const gmm_tag *tags, uint32_t count, Fn fn) {
     fn(heap);
     return Status();
   };
-  heaps_.for_each(visit).ignore();  // it never fails
+  heaps.for_each(visit).ignore();  // it never fails
 }
 
 Status Pauser::discard(const PauseRequest &request, uint64_t *bytes) {
   *bytes = 0;
-  const TagClaim claim(claims_, request.tags, request.count);
+  const TagClaim claim(claims, request.tags, request.count);
   for_heaps(request.tags, request.count, [&](Heap &heap) {
     for_each_extent(heap, [&](Extent &extent) {
       if (extent.kept == nullptr || !is_paused(extent)) return;
       const BackupTotals kept = BackupStore::totals(*extent.kept);
-      tags_.get(heap.options().tag)->epoch.fetch_add(1, std::memory_order_relaxed);
+      tags.get(heap.options().tag)->epoch.fetch_add(1, std::memory_order_relaxed);
       *bytes += kept.all();
-      backups_.forget(extent);
+      backups.forget(extent);
     });
   });
   if (*bytes == 0) return remark(GMM_UNCHANGED, "gmm_backup_discard(): these tags have no kept contents.");
@@ -172,34 +172,34 @@ Status Pauser::discard(const PauseRequest &request, uint64_t *bytes) {
 }
 
 void Pauser::forget_all() {
-  const TagClaim claim(claims_, nullptr, 0);
+  const TagClaim claim(claims, nullptr, 0);
   for_heaps(nullptr, 0, [&](Heap &heap) {
-    for_each_extent(heap, [&](Extent &extent) { backups_.forget(extent); });
+    for_each_extent(heap, [&](Extent &extent) { backups.forget(extent); });
     heap.paused().set_retaining(false);
-    gmm::give_up_freed(heap, ready_);
+    gmm::give_up_freed(heap, ready);
   });
 }
 
 void Pauser::give_up_freed(Heap &heap) {
   if (heap.options().kind != Kind::kVmm || heap.fast.has_paused.load(std::memory_order_relaxed) == 0) return;
   LockGuard guard(heap.mutex);
-  gmm::give_up_freed(heap, ready_);
+  gmm::give_up_freed(heap, ready);
 }
 
 void Pauser::forget_retained(gmm_tag tag) {
-  const TagClaim claim(claims_, &tag, 1);
+  const TagClaim claim(claims, &tag, 1);
   for_heaps(&tag, 1, [&](Heap &heap) {
     for_each_extent(heap, [&](Extent &extent) {
-      if (!is_paused(extent)) backups_.forget(extent);
+      if (!is_paused(extent)) backups.forget(extent);
     });
     heap.paused().set_retaining(false);
   });
 }
 
 void Pauser::clear() {
-  const TagClaim claim(claims_, nullptr, 0);
-  for_heaps(nullptr, 0, [&](Heap &heap) { for_each_extent(heap, [&](Extent &extent) { backups_.forget(extent); }); });
-  backups_.clear();
+  const TagClaim claim(claims, nullptr, 0);
+  for_heaps(nullptr, 0, [&](Heap &heap) { for_each_extent(heap, [&](Extent &extent) { backups.forget(extent); }); });
+  backups.clear();
 }
 
 }  // namespace gmm

@@ -70,10 +70,10 @@
 namespace gmm {
 
 // A context has one. Thread-safe.
-class Pauser {
+class Pauser : private TransitionContext {
  public:
   Pauser(Core &core, BackupStore &backups, HeapSet &heaps, TagTable &tags, Watchers &watchers)
-      : core_(core), backups_(backups), heaps_(heaps), tags_(tags), watchers_(watchers) {}
+      : TransitionContext{core, backups, heaps, tags, watchers} {}
 
   // UNCHANGED: nothing was active (or paused). is_last: a resume that lacks memory is not tried again, so the watchers
   // hear of the failure.
@@ -81,7 +81,7 @@ class Pauser {
   Status resume(const PauseRequest &request, bool is_last, uint64_t *bytes);
   Status resume_range(const void *address, uint64_t size, bool is_last, uint64_t *bytes);
   // For a move or compaction of watched memory.
-  TagClaims &claims() { return claims_; }
+  using TransitionContext::claims;
   Status wait_ready(const void *address, uint64_t size, uint64_t timeout_ms);
 
   // Waits for a transaction that has a heap of the tag.
@@ -112,15 +112,6 @@ class Pauser {
   // tags, so no transition holds the lock.
   template <typename Fn>
   void for_heaps(const gmm_tag *tags, uint32_t count, Fn fn);
-
-  Core &core_;
-  BackupStore &backups_;
-  HeapSet &heaps_;
-  TagTable &tags_;
-  Watchers &watchers_;
-  TagClaims claims_{LockRank::kPauser};
-  ReadySignal ready_;
-  const TransitionContext context_{core_, backups_, heaps_, tags_, watchers_, claims_, ready_};
 };
 
 }  // namespace gmm

@@ -11,7 +11,7 @@ namespace gmm {
 class Transition {
  public:
   // `function` begins the messages of watchers.
-  Transition(const TransitionContext &context, const PauseRequest &request, const char *function)
+  Transition(TransitionContext &context, const PauseRequest &request, const char *function)
       : context_(context),
         request_(request),
         claim_(context.claims, request.tags, request.count),
@@ -69,7 +69,7 @@ class Transition {
   Status take_pages_and_hold();
   Status plan_and_restore(const ByteRange *range, bool *any);
 
-  const TransitionContext &context_;
+  TransitionContext &context_;
   const PauseRequest &request_;
   const TagClaim claim_;
   WatchCalls calls_;

@@ -136,7 +136,7 @@ Status PinTable::pin(void *memory, uint64_t size, uint32_t flags, Device device,
                   memory, size, known.size, reinterpret_cast<void *>(known.base));
     inside = true;
   }
-  // The driver knows a page that one of our pins registered. It is not foreign memory.
+  // The driver knows a page that one of our pins registered. It is not another owner's memory.
   for (const Segment &segment : segments_)
     inside = inside || (begin < segment.base + segment.size && segment.base < end);
   if (!inside) {

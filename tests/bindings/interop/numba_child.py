@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """A spawned process that opens handles, for test_numba.py."""
-import time
-
 import numpy as np
 from numba import cuda
 
@@ -15,24 +13,11 @@ def add_one(first, second):
         return found
 
 
-def read_handle(handle, dtype):
-    dtype = np.dtype(dtype)
-    array = handle.open_array(cuda.current_context(), shape=handle.size // dtype.itemsize, dtype=dtype)
-    try:
-        return array.copy_to_host()
-    finally:
-        handle.close()
-
-
-def read_staged(handle, dtype):
-    pointer = handle.open_staged(cuda.current_context())
+def read(handle, dtype, is_staged):
+    pointer = (handle.open_staged if is_staged else handle.open)(cuda.current_context())
     try:
         array = np.zeros(handle.size // np.dtype(dtype).itemsize, dtype=dtype)
         cuda.cudadrv.driver.device_to_host(array, pointer, handle.size)
         return array
     finally:
         handle.close()
-
-
-def started():
-    return time.time()

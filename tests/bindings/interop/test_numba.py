@@ -292,7 +292,7 @@ def test_reset_ends_arrays_that_live(context):
 @pytest.fixture(scope="module")
 def child():
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
-        executor.submit(numba_child.started).result(timeout=SECONDS)
+        executor.submit(int).result(timeout=SECONDS)
         yield executor
 
 
@@ -306,9 +306,9 @@ def test_pooled_arrays_are_shared(child, context):
     np.testing.assert_equal(arrays[0].copy_to_host(), np.arange(1, 101))  # nothing was copied
 
 
-@pytest.mark.parametrize("read", [numba_child.read_handle, numba_child.read_staged])
+@pytest.mark.parametrize("is_staged", [False, True])
 @pytest.mark.parametrize("kind", [gmm.Kind.VMM, gmm.Kind.HOST])
-def test_memory_without_the_drivers_handle_is_shared(child, context, kind, read):
+def test_memory_without_the_drivers_handle_is_shared(child, context, kind, is_staged):
     buffer = gmm.context().alloc(800, kind)
     buffer.copy_from(np.arange(100))
     memory = numba_driver.MemoryPointer(context, numba_driver.binding.CUdeviceptr(buffer.address), 800)
@@ -318,7 +318,8 @@ def test_memory_without_the_drivers_handle_is_shared(child, context, kind, read)
         handle.open_direct(context)
     del handle
     handle = context.get_ipc_handle(memory.view(80))
-    np.testing.assert_equal(child.submit(read, handle, "int64").result(timeout=SECONDS), np.arange(10, 100))
+    found = child.submit(numba_child.read, handle, "int64", is_staged).result(timeout=SECONDS)
+    np.testing.assert_equal(found, np.arange(10, 100))
 
 
 # The other ways to use it.

@@ -42,7 +42,7 @@ CLASSES = [
     "cudapy.test_ipc.TestIpcMemory",
 ]
 if conftest.GPU:
-    CLASSES = ["cudadrv", "cudapy.test_ipc", "cudapy.test_cuda_array_interface"]
+    CLASSES = ["cudadrv", "cudapy.test_cuda_array_interface", "cudapy.test_ipc"]
 #: These skip themselves under any plugin: they look into Numba's own queue.
 OWN = {f"test_deallocations.TestDeallocation.test_{name}" for name in (
     "defer_cleanup", "exception", "max_pending_bytes", "max_pending_count", "nested_defer_cleanup")} | {
@@ -106,39 +106,28 @@ def results(tmp_path_factory):
                       capture_output=True, timeout=300).returncode:
         pytest.skip("neither a GPU nor the fake driver")
     base = tmp_path_factory.mktemp("numba")
-    settings = {
-        "builtin": {},
-        "plugin": {"NUMBA_CUDA_MEMORY_MANAGER": "gmm.numba"},
-        "dedicated": {"NUMBA_CUDA_MEMORY_MANAGER": "gmm", "GMM_NUMBA_POOL": "0"},
+    suites = {
+        "builtin": (CLASSES, {}),
+        "plugin": (CLASSES, {"NUMBA_CUDA_MEMORY_MANAGER": "gmm.numba"}),
+        "dedicated": (CLASSES[-1:], {"NUMBA_CUDA_MEMORY_MANAGER": "gmm", "GMM_NUMBA_POOL": "0"}),
     }
-    # On a GPU all of them take too long a third time.
-    only = {"dedicated": ["cudapy.test_ipc"]} if conftest.GPU else {}
-    running = {name: start(base / name, only.get(name, CLASSES), **settings[name]) for name in settings}
+    running = {name: start(base / name, classes, **settings) for name, (classes, settings) in suites.items()}
     return {name: outcomes(base / name, process) for name, process in running.items()}
 
 
-def differences(results, name):
-    builtin, plugin = results["builtin"], results[name]
-    tests = plugin.keys() if conftest.GPU and name == "dedicated" else builtin.keys() | plugin.keys()
-    outcomes = {test: (builtin.get(test), plugin.get(test)) for test in tests}
-    return {test: (before, after) for test, (before, after) in outcomes.items() if before != after}
-
-
-def test_enough_ran(results):
-    assert sum(outcome == "ok" for outcome in results["builtin"].values()) >= 130, results["builtin"]
-
-
 def test_pooled(results):
-    different = differences(results, "plugin")
-    assert {test for test, (_, outcome) in different.items() if outcome == "skipped"} == OWN
-    assert different.keys() - OWN <= {WITHOUT_OFFSET}
+    builtin, plugin = results["builtin"], results["plugin"]
+    assert sum(outcome == "ok" for outcome in builtin.values()) >= 130, builtin
+    different = {test: plugin.get(test) for test in builtin.keys() | plugin.keys()
+                 if builtin.get(test) != plugin.get(test)}
+    assert {test for test, outcome in different.items() if outcome == "skipped"} == OWN
+    assert different.keys() - OWN <= {WITHOUT_OFFSET}, different
+    for test in ("test_ipc_handle_serialization", "test_ipc_array"):
+        assert plugin[f"test_ipc.TestIpcMemory.{test}"] == "ok"
 
 
 def test_not_pooled(results):
-    after = {test: outcome for test, (_, outcome) in differences(results, "dedicated").items()}
-    assert after == ({} if conftest.GPU else dict.fromkeys(OWN, "skipped"))
-
-
-def test_ipc_passes(results):
-    for test in ("test_ipc_handle_serialization", "test_ipc_array"):
-        assert results["plugin"][f"test_ipc.TestIpcMemory.{test}"] == "ok"
+    """Handles without an offset work too."""
+    assert WITHOUT_OFFSET in results["dedicated"]
+    for test, outcome in results["dedicated"].items():
+        assert outcome == results["builtin"][test], test

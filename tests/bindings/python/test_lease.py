@@ -58,14 +58,12 @@ def shared(tmp_path):
 
 def test_the_turns_of_one_process(shared, host, tmp_path):
     host.ipc_configure(directory=str(tmp_path))
-    with pytest.raises(gmm.NotReadyError, match="no server runs"):
-        gmm.lease.status(context=host)
+    refused(gmm.NotReadyError, lambda: gmm.lease.status(context=host), match="no server runs")
     first, second = shared("first"), shared("second")
     assert repr(second) == "<gmm.lease.Lease 'second', idle, 40 MiB active, 0 bytes paused>"
     with first.use() as resumed:
         assert resumed == PART_MIB * MIB and second.info().paused_bytes == resumed
-        with pytest.raises(gmm.NotReadyError, match=r"Lease\.request\(\).*first"):
-            second.request(timeout=0.05)
+        refused(gmm.NotReadyError, lambda: second.request(timeout=0.05), match=r"Lease\.request\(\).*first")
     with pytest.raises(ZeroDivisionError), second.use():
         raise ZeroDivisionError
     assert second.info().state == LeaseState.IDLE and second.release() is False
@@ -73,8 +71,7 @@ def test_the_turns_of_one_process(shared, host, tmp_path):
     for _ in range(2):
         second.close()
     assert second.closed and repr(second) == "<gmm.lease.Lease 'second' closed>"
-    with pytest.raises(gmm.ClosedError):
-        second.request()
+    refused(gmm.ClosedError, second.request)
     child = os.fork()
     if child == 0:
         os._exit(0 if repr(first) == "<gmm.lease.Lease 'first'>" else 1)
@@ -106,8 +103,7 @@ def test_signals_in_the_middle_of_a_request(shared):
     first, second = shared("first"), shared("second")
     with first.use():
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-        with pytest.raises(KeyboardInterrupt):
-            second.request()
+        refused(KeyboardInterrupt, second.request)
         assert second.info().state == LeaseState.IDLE
 
     def look(frame, event, _argument):
@@ -117,8 +113,7 @@ def test_signals_in_the_middle_of_a_request(shared):
 
     sys.setprofile(look)
     try:
-        with pytest.raises(gmm.ClosedError):
-            second.request()
+        refused(gmm.ClosedError, second.request)
     finally:
         sys.setprofile(None)
     assert second.closed

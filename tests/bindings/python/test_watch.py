@@ -42,8 +42,7 @@ def test_false_and_exceptions_refuse(context, kept, monkeypatch):
     monkeypatch.setattr("sys.unraisablehook", lambda args: unraisable.append(args.exc_type))
     with context.watch(tag, failed=failed.append, prepare=lambda info: None, order=-1):
         with context.watch(tag, prepare=lambda info: False, name="says no"):
-            with pytest.raises(gmm.BusyError, match="says no"):
-                context.pause(tag)
+            refused(gmm.BusyError, lambda: context.pause(tag), match="says no")
         with context.watch(tag, prepare=lambda info: 1 / 0), pytest.raises(gmm.BusyError):
             context.pause(tag)
     assert [info.event for info in failed] == [WatchEvent.FAILED] * 2 and failed[0].cause == gmm.BusyError().code

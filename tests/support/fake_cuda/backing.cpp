@@ -194,13 +194,6 @@ bool find_reservation(uintptr_t address, uintptr_t *base, size_t *size) {
   return true;
 }
 
-uint64_t managed_bytes() {
-  uint64_t sum = 0;
-  for (auto &[base, region] : state().regions)
-    if (region.kind == Kind::managed) sum += region.size;
-  return sum;
-}
-
 static CUresult translate_mapped(uintptr_t address, size_t size, bool write, int device, std::vector<Piece> *out) {
   while (size) {
     uintptr_t base = 0;

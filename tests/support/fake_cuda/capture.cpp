@@ -36,8 +36,6 @@ CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t
 
 namespace fake {
 
-bool is_capturing(const std::shared_ptr<Stream> &stream) { return stream->capture != nullptr; }
-
 CUresult refuse_during_capture() {
   if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
   CUresult result = CUDA_SUCCESS;
@@ -59,12 +57,6 @@ CUresult refuse_capturing_context(Context *context) {
     result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   });
   return result;
-}
-
-CUresult refuse_captured(const std::shared_ptr<Stream> &stream) {
-  if (!stream->capture) return CUDA_SUCCESS;
-  stream->capture->invalidated = true;
-  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 }  // namespace fake

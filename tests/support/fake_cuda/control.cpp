@@ -162,6 +162,7 @@ void fake_cuda_live(struct fake_cuda_live *out) {
       out->imports++;
     else
       out->allocations++;
+    if (region.kind == Kind::managed) out->managed_bytes += region.size;
   }
   for (auto &[value, handle] : s.handles) {
     out->handles += handle.references;
@@ -173,9 +174,9 @@ void fake_cuda_live(struct fake_cuda_live *out) {
   for (Context &context : s.contexts) out->context_references += context.references;
   for (int i = 0; i < kMaxDevices; i++) out->device_bytes += s.used[i];
   out->host_bytes = s.host_bytes;
-  out->managed_bytes = managed_bytes();
   out->dropped = s.dropped;
-  count_streams(&out->streams, &out->events);
+  out->streams = created_streams();
+  out->events = created_events();
   out->graphs = live_graphs();
   out->user_objects = live_user_objects();
 }

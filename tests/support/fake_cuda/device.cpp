@@ -21,10 +21,8 @@ State::State() {
   configuration.devices = static_cast<int>(std::min<uint64_t>(number("FAKE_CUDA_DEVICES", 1), kMaxDevices));
   configuration.memory = number("FAKE_CUDA_MEMORY", uint64_t{8} << 30);
   configuration.cpu_access = number("FAKE_CUDA_CPU_ACCESS", 0) != 0;
-  configuration.grace = number("FAKE_CUDA_GRACE", 0) != 0;
   configuration.unaligned = number("FAKE_CUDA_UNALIGNED", 0) != 0;
   configuration.blind = number("FAKE_CUDA_BLIND", 0) != 0;
-  configuration.delay_us = static_cast<unsigned>(number("FAKE_CUDA_DELAY_US", 0));
   const char *lacks = getenv("FAKE_CUDA_LACKS");
   std::istringstream words(lacks ? lacks : "");
   for (std::string word; std::getline(words, word, ',');) configuration.lacks.insert(word);
@@ -120,10 +118,10 @@ constexpr Attribute kAttributes[] = {
     {103, 1, "vmm", "fd"},
     {110, 1, "vmm", "rdma"},
     {113, 1, "register", "readonly_register"},
-    {115, 1, "pools", kNothing},
-    {119, 1, "pools", kNothing},  // pools export POSIX fds
-    {124, 1, "dmabuf", kNothing},
-    {125, 1, "ipc", kNothing},  // IPC of events: where it is, so is IPC of memory
+    {115, 1, kNothing, kNothing},  // pools
+    {119, 1, kNothing, kNothing},  // which export POSIX fds
+    {124, 1, kNothing, kNothing},  // dma-buf
+    {125, 1, "ipc", kNothing},     // IPC of events: where it is, so is IPC of memory
     {128, 1, "vmm", "fabric"},
     {131, -1, kNothing, kNothing},  // NUMA node of the device's memory
     {141, 1, "vmm", "host_vmm"},
@@ -132,7 +130,6 @@ constexpr Attribute kAttributes[] = {
 
 int attribute(int number) {
   const Configuration &configuration = state().configuration;
-  if (number == 88 || number == 100) return configuration.grace;  // pageable memory, and by the host's page tables
   if (number == 145 && configuration.version < 13000) return 0;
   for (const Attribute &each : kAttributes)
     if (each.number == number) return lacks(each.needs) || lacks(each.needs_too) ? 0 : each.value;
@@ -199,7 +196,6 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
 
 CUresult cuDeviceGetLuid(char *luid, unsigned int *node_mask, CUdevice device) {
   FAKE_CUDA_OF_DEVICE(cuDeviceGetLuid, !luid || !node_mask);
-  if (lacks("luid")) return CUDA_ERROR_NOT_SUPPORTED;
   memcpy(luid, "fakeLUI", 7);
   luid[7] = static_cast<char>(device);
   *node_mask = 1;

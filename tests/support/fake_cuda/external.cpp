@@ -31,7 +31,6 @@ CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr address, size_t si
                                        unsigned long long flags) {
   FAKE_CUDA_IN_CONTEXT(cuMemGetHandleForAddressRange, !out || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags ||
                                                           !size || address % kPage || size % kPage);
-  if (lacks("dmabuf")) return CUDA_ERROR_NOT_SUPPORTED;
   Region *region = find_region(address);
   uintptr_t base = 0;
   Mapping *mapping = region ? nullptr : find_mapping(address, &base);

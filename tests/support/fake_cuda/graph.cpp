@@ -31,8 +31,6 @@ void run_destructors() {
     const auto [fn, user] = all.calls.front();
     all.calls.pop_front();
     lock.unlock();
-    if (state().configuration.delay_us)
-      std::this_thread::sleep_for(std::chrono::microseconds(state().configuration.delay_us));
     fn(user);
     lock.lock();
     --all.live;

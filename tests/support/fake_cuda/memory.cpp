@@ -53,7 +53,6 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
 // The default pool of a device is known by its context. It keeps nothing that was freed.
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
   FAKE_CUDA_OF_DEVICE(cuDeviceGetDefaultMemPool, !pool);
-  if (lacks("pools")) return CUDA_ERROR_NOT_SUPPORTED;
   *pool = reinterpret_cast<CUmemoryPool>(&state().contexts[device]);
   return CUDA_SUCCESS;
 }
@@ -109,9 +108,8 @@ CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags) {
 
 CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream handle) {
   FAKE_CUDA_IN_CONTEXT(cuMemAllocAsync, !out || !size);
-  if (lacks("pools")) return CUDA_ERROR_NOT_SUPPORTED;
   FAKE_CUDA_STREAM(stream, handle);
-  if (is_capturing(stream)) return CUDA_ERROR_NOT_SUPPORTED;  // graph memory nodes are not built here
+  if (stream->capture) return CUDA_ERROR_NOT_SUPPORTED;  // graph memory nodes are not built here
   return size > state().configuration.memory ? CUDA_ERROR_OUT_OF_MEMORY : allocate(context, Kind::pool, size, out);
 }
 
@@ -119,7 +117,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   FAKE_CUDA_ON_STREAM(cuMemFreeAsync, handle);
   auto it = state().regions.find(address);
   if (it == state().regions.end() || it->second.kind != Kind::pool || it->second.flags) return CUDA_ERROR_INVALID_VALUE;
-  if (is_capturing(stream)) return CUDA_ERROR_INVALID_VALUE;
+  if (stream->capture) return CUDA_ERROR_INVALID_VALUE;
   it->second.flags = 1;  // given back: a second free is wrong
   uint64_t id = it->second.id;
   return enqueue(stream, [address, id] {

@@ -42,8 +42,7 @@ struct Configuration {
   int version = 13000;
   int devices = 1;
   uint64_t memory = uint64_t{8} << 30;
-  bool cpu_access = false, unaligned = false, blind = false, grace = false;
-  unsigned delay_us = 0;
+  bool cpu_access = false, unaligned = false, blind = false;
   std::set<std::string> lacks;
 };
 
@@ -187,7 +186,6 @@ Region *find_region(uintptr_t address);
 // The mapping with its base, or null.
 Mapping *find_mapping(uintptr_t address, uintptr_t *base);
 bool find_reservation(uintptr_t address, uintptr_t *base, size_t *size);
-uint64_t managed_bytes();
 uint64_t live_externals();   // of cuImportExternalMemory
 uint64_t live_semaphores();  // of cuImportExternalSemaphore
 

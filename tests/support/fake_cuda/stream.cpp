@@ -50,7 +50,6 @@ void work(std::shared_ptr<Stream> stream) {
     });
     bool broken = stream->context->error != CUDA_SUCCESS;
     lock.unlock();
-    if (s.configuration.delay_us) std::this_thread::sleep_for(std::chrono::microseconds(s.configuration.delay_us));
     CUresult result = broken ? CUDA_SUCCESS : next.run();
     next.run = nullptr;  // its objects go without the lock
     lock.lock();
@@ -222,7 +221,10 @@ extern "C" {
 
 // The host may not ask about a stream, or wait for it, where a capture is spoiled by that.
 static CUresult refuse_question(const std::shared_ptr<Stream> &stream) {
-  if (CUresult captured = refuse_captured(stream)) return captured;
+  if (stream->capture) {
+    stream->capture->invalidated = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
   if (CUresult implicit = refuse_implicit(stream)) return implicit;
   return refuse_during_capture();
 }

@@ -62,7 +62,6 @@ struct Event {
 
 // The stream that a handle means for the calling thread: a created one, or a default one of `context`.
 CUresult find_stream(CUstream handle, Context *context, std::shared_ptr<Stream> *out);
-bool is_capturing(const std::shared_ptr<Stream> &stream);
 // Queues work, or records it when the stream captures. `marker` may be null.
 CUresult enqueue(const std::shared_ptr<Stream> &stream, std::function<CUresult()> run,
                  std::vector<std::shared_ptr<Marker>> after = {}, std::shared_ptr<Marker> *marker = nullptr);
@@ -85,14 +84,14 @@ uint64_t last_record(const SharedPage &page);
 bool has_passed(const SharedPage &page, uint64_t number);
 // Without the lock of the state. Ends also when the maker has ended.
 void wait_for_record(const SharedPage &page, uint64_t number);
-void count_streams(uint64_t *streams, uint64_t *events);
+// By the program, and not destroyed yet.
+uint64_t created_streams();
+uint64_t created_events();
 
 // The error of a call that capture forbids to the calling thread, on any device. The call spoils the capture.
 CUresult refuse_during_capture();
 // Waiting for a whole context is wrong while one of its streams captures, whatever the mode.
 CUresult refuse_capturing_context(Context *context);
-// The error of a call on this very stream, when it captures.
-CUresult refuse_captured(const std::shared_ptr<Stream> &stream);
 // Work on the legacy stream would wait for blocking streams, which must not capture.
 CUresult refuse_implicit(const std::shared_ptr<Stream> &stream, bool spoil = true);
 

@@ -38,8 +38,7 @@ CUresult check_properties(const CUmemAllocationProp *p, int *device) {
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
       if (lacks("host_vmm")) return CUDA_ERROR_NOT_SUPPORTED;
       *device = kHost;
-      return p->location.id >= 0 && p->location.id < (state().configuration.grace ? 2 : 1) ? CUDA_SUCCESS
-                                                                                           : CUDA_ERROR_INVALID_VALUE;
+      return p->location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     default:
       return CUDA_ERROR_INVALID_VALUE;  // CURRENT is none for memory
   }

@@ -9,14 +9,12 @@
 typedef int cudaError_t;
 typedef void *cudaStream_t;
 enum {
-  cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
-  cudaErrorMemoryAllocation = 2,
   cudaErrorInitializationError = 3,
   cudaErrorInsufficientDriver = 35,
   cudaErrorInvalidDevice = 101
 };
-enum { cudaMemcpyDefault = 4, cudaMemAttachGlobal = 1, cudaHostAllocWriteCombined = 4 };
+enum { cudaMemcpyDefault = 4 };
 
 cudaError_t cudaMalloc(void **out, size_t size);
 cudaError_t cudaFree(void *memory);

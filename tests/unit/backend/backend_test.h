@@ -21,22 +21,17 @@ class CountingAllocator {
  public:
   HostAllocator allocator() { return HostAllocator(&allocate, &deallocate, this); }
   int64_t blocks() const { return blocks_.load(); }
-  int64_t bytes() const { return bytes_.load(); }
 
  private:
   static void *allocate(void *self, uint64_t size, uint64_t alignment) {
-    CountingAllocator *counter = static_cast<CountingAllocator *>(self);
-    counter->blocks_ += 1;
-    counter->bytes_ += static_cast<int64_t>(size);
+    static_cast<CountingAllocator *>(self)->blocks_ += 1;
     return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
   }
-  static void deallocate(void *self, void *memory, uint64_t size) {
-    CountingAllocator *counter = static_cast<CountingAllocator *>(self);
-    counter->blocks_ -= 1;
-    counter->bytes_ -= static_cast<int64_t>(size);
+  static void deallocate(void *self, void *memory, uint64_t) {
+    static_cast<CountingAllocator *>(self)->blocks_ -= 1;
     std::free(memory);
   }
-  std::atomic<int64_t> blocks_{0}, bytes_{0};
+  std::atomic<int64_t> blocks_{0};
 };
 
 // Log messages, kept.

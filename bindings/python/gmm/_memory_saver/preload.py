@@ -11,7 +11,6 @@ import pathlib
 import re
 
 from gmm._context import Context
-from gmm._core.enums import Contents
 from gmm._core.errors import Error, check
 from gmm._memory_saver.turns import Turns
 
@@ -20,7 +19,7 @@ NAME = "libgmm_preload.so"
 ENVIRONMENT = "GMM_PRELOAD_LIBRARY"
 
 _REFERENCE = ctypes.POINTER
-_u32, _i32, _u64, _pointer = ctypes.c_uint32, ctypes.c_int32, ctypes.c_uint64, ctypes.c_void_p
+_i32, _u64, _pointer = ctypes.c_int32, ctypes.c_uint64, ctypes.c_void_p
 
 #: torch_memory_saver's settings of a thread's region: tms_set_NAME() and tms_get_NAME().
 _REGION = {"current_tag": ctypes.c_char_p, "interesting_region": ctypes.c_bool, "enable_cpu_backup": ctypes.c_bool,
@@ -40,7 +39,6 @@ _SIGNATURES = {
     "gmm_preload_context": (_pointer, []),
     "gmm_preload_active": (ctypes.c_bool, []),
     "gmm_preload_last_error": (ctypes.c_char_p, []),
-    "gmm_preload_tag": (_i32, [ctypes.c_char_p, _u32, _REFERENCE(_u32)]),
     "gmm_context_retain": (_i32, [_pointer]),
 }
 
@@ -185,10 +183,9 @@ class Library:
 
     def tag(self, name):
         """The tag of a region of this name that keeps no contents."""
-        number = _u32()
-        result = self.cdll.gmm_preload_tag(name.encode("utf-8"), Contents.DROP, ctypes.byref(number))
-        check(result, self.cdll.gmm_preload_last_error() or b"")
-        return number.value
+        if len(name.encode()) > 48:  # the library shortens it
+            raise ValueError(f"{name!r}: the name of a region with a tag has at most 48 bytes")
+        return self.context.tag(name).number
 
     def pause(self, tags, contents=None):
         """Pauses tags. Returns the bytes released; 0 for no tags."""

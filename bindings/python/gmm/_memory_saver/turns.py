@@ -2,16 +2,12 @@
 """The pauses and resumes of gmm.memory_saver and gmm.vllm, which go by a lease after gmm.lease.use()."""
 import threading
 
-from gmm import _native as native
 from gmm._core.enums import Contents
-from gmm._core.errors import ERRORS
 from gmm._core.tag import Tag
 
 _PREFIXES = ("", "vllm:")  # gmm.vllm names its tags so
 _SUFFIXES = ("", "#host", "#file", "#mmap")  # lib/preload/region.cpp: one tag for each kind of contents
 _LONGEST_NAME = 40
-
-InvalidTagError = ERRORS["InvalidTagError"]
 
 
 class Turns:
@@ -48,18 +44,12 @@ class Turns:
     def _context(self):
         return self._library.context
 
-    def _find(self, name):
-        found = []
-        for prefix in _PREFIXES:
-            for suffix in _SUFFIXES:
-                try:
-                    found.append(native.gmm_tag_find(self._context, prefix + name + suffix)[1])
-                except InvalidTagError:
-                    pass
-        return found
+    def _find(self, *names):
+        wanted = {prefix + name + suffix for prefix in _PREFIXES for name in names for suffix in _SUFFIXES}
+        return [tag.number for tag in self._context.tags() if tag.name in wanted]
 
     def _managed(self):
-        return [number for name in self._names for number in self._find(name)] if self._is_on else []
+        return self._find(*self._names) if self._is_on else []
 
     def _set_contents(self, contents, before):
         """Sets the contents that later pauses keep. `before` receives the present settings, which undo it."""

@@ -67,28 +67,24 @@ def use(kind: Kind | None = None) -> None:
             lib.set_kind(int(kind))
 
 
-@functools.lru_cache(maxsize=None)
-def _pool_type():
-    class TaggedPool(torch.cuda.MemPool):
-        """A torch.cuda.MemPool over gmm."""
+class TaggedPool(torch.cuda.MemPool):
+    """A torch.cuda.MemPool over gmm."""
 
-        tag = 0
+    tag = 0
 
-        @contextlib.contextmanager
-        def use(self, device=None):
-            """torch.cuda.use_mem_pool() that nests: the innermost pool of the thread counts.
+    @contextlib.contextmanager
+    def use(self, device=None):
+        """torch.cuda.use_mem_pool() that nests: the innermost pool of the thread counts.
 
-            A backward inside of it stays on the thread.
-            """
-            device = torch.cuda.current_device() if device is None else torch.cuda._utils._get_device_index(device)
-            with pools.autograd_stays(torch), pools.use(torch, [(device, self)]):
-                yield self
+        A backward inside of it stays on the thread.
+        """
+        device = torch.cuda.current_device() if device is None else torch.cuda._utils._get_device_index(device)
+        with pools.autograd_stays(torch), pools.use(torch, [(device, self)]):
+            yield self
 
-        def __del__(self):
-            if not sys.is_finalizing():
-                pools.retire(torch, self)  # its end may have to wait: see pools.py
-
-    return TaggedPool
+    def __del__(self):
+        if not sys.is_finalizing():
+            pools.retire(torch, self)  # its end may have to wait: see pools.py
 
 
 @functools.lru_cache(maxsize=None)
@@ -120,6 +116,6 @@ def pool(tag: Tag | int | str | None = None, *, kind: Kind = Kind.VMM, use_on_oo
                            "use one of those tags")
     # Older versions of PyTorch lack the arguments: only those that differ from their defaults are passed.
     wishes = {name: value for name, value in (("use_on_oom", use_on_oom), ("no_split", no_split)) if value}
-    made = _pool_type()(_plug(allocate, lib.address("dealloc")), **wishes)
+    made = TaggedPool(_plug(allocate, lib.address("dealloc")), **wishes)
     made.tag = number
     return made

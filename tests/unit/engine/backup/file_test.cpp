@@ -14,6 +14,7 @@
 #include <cstdarg>
 
 #include "base/process.h"
+#include "engine/backup/checksum.h"
 #include "engine/backup/test_support.h"
 
 namespace {
@@ -116,7 +117,7 @@ class FileSystemTest : public BackupTest {
     const std::vector<ByteRange> ranges = {range(0, 5000), range(5003, 9 * kMiB),
                                            range(9 * kMiB + 5003, kSize - 9 * kMiB - 5003)};
     KeptContents kept{HostAllocator()};
-    ASSERT_TRUE(save(ranges, kept, BackupStore::can_checksum() ? GMM_TAG_CHECKSUM : 0).ok()) << last_message();
+    ASSERT_TRUE(save(ranges, kept, has_chunk_checksum() ? GMM_TAG_CHECKSUM : 0).ok()) << last_message();
     EXPECT_EQ(BackupStore::totals(kept).file, kSize - 3);
     EXPECT_EQ(rmdir(folder.c_str()), 0) << "a kept file has a name while it is used";
     EXPECT_EQ(mkdir(folder.c_str(), 0700), 0);

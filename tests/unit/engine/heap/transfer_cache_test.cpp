@@ -107,7 +107,7 @@ TEST_F(TransferCacheTest, IdleBatchesGoAfterTheAge) {
   ASSERT_EQ(take(2048), 8u);
   ASSERT_TRUE(put(std::vector<CacheEntry>(taken, taken + 8), 2048));
   EXPECT_EQ(drain_idle(1100), 8u * 1024);
-  EXPECT_EQ(heap->caches().transfers.bytes(), 8u * 2048) << "it was used meanwhile";
+  EXPECT_EQ(heap->caches().transfers.bytes(), 8u * 2048) << "it was used since";
   EXPECT_EQ(drain_idle(1199), 0u);
   EXPECT_EQ(drain_idle(1200), 8u * 2048);
   expect_nothing_lost();

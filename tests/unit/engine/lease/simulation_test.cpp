@@ -553,27 +553,6 @@ void check_service(LeaseSimulation &simulation, uint64_t milliseconds) {
   }
 }
 
-// Without a fault everything is granted that can be met, at once or after others returned.
-TEST(LeaseSimulation, GrantsAllThatCanBeMetWithoutAFault) {
-  uint64_t grants = 0, gives = 0;
-  for (uint64_t seed = 1; seed <= 600 / kFewer; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    LeaseSimulation simulation(seed, 1 + seed % 6, 1 + seed % 2);
-    simulation.run(10'000);
-    for (uint32_t i = 0; i < simulation.size(); ++i) {
-      EXPECT_EQ(simulation[i].timeouts, 0u) << i;
-      EXPECT_EQ(simulation[i].shorts, 0u) << i;
-      grants += simulation[i].grants;
-    }
-    check_service(simulation, 3000);
-    EXPECT_EQ(simulation.arbiters, 1u);
-    gives += simulation.gives;
-    if (HasFailure()) return;
-  }
-  EXPECT_GT(grants, 5'000u / kFewer);
-  EXPECT_GT(gives, 2'500u / kFewer);
-}
-
 struct LeaseFaultCase {
   const char *name;
   uint64_t seeds;
@@ -583,14 +562,15 @@ struct LeaseFaultCase {
 };
 class LeaseFaultTest : public ::testing::TestWithParam<LeaseFaultCase> {};
 
-// After the faults are over, every process that lives is served again.
+// After the faults are over, every process that lives is served again. Without a fault everything is granted that can
+// be met, at once or after others returned.
 TEST_P(LeaseFaultTest, IsSurvived) {
   const LeaseFaultCase &test = GetParam();
   const uint64_t seeds = test.seeds / kFewer;
-  uint64_t grants = 0, arbiters = 0, shorts = 0, denials = 0, deaf_gives = 0, killed_in_pauses = 0;
+  uint64_t grants = 0, arbiters = 0, shorts = 0, denials = 0, gives = 0, deaf_gives = 0, killed_in_pauses = 0;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    LeaseSimulation simulation(seed, 2 + seed % 5, 1 + seed % 2);
+    LeaseSimulation simulation(seed, test.faults.any() ? 2 + seed % 5 : 1 + seed % 6, 1 + seed % 2);
     simulation.faults = test.faults;
     simulation.faults_until = 12'000;
     for (uint32_t i = 0; i < simulation.size(); ++i)
@@ -605,6 +585,7 @@ TEST_P(LeaseFaultTest, IsSurvived) {
     }
     if (HasFailure()) return;
     check_service(simulation, 10'000);
+    gives += simulation.gives;
     deaf_gives += simulation.deaf_gives;
     killed_in_pauses += simulation.killed_in_pauses;
     denials += simulation.checked_denials;
@@ -613,15 +594,18 @@ TEST_P(LeaseFaultTest, IsSurvived) {
   }
   // The faults came, and most requests were granted all the same.
   EXPECT_GT(grants, seeds * 5);
+  EXPECT_GT(gives, seeds * 4);
   EXPECT_GT(denials, seeds / 100);
   EXPECT_GE(arbiters, test.faults.killed == 0 ? 0 : seeds + 1);
+  EXPECT_TRUE(test.faults.any() || (arbiters == seeds && shorts == 0));
   EXPECT_GE(deaf_gives, test.faults.deaf == 0 ? 0 : 20u / kFewer + 1);
   EXPECT_GE(killed_in_pauses, test.faults.arbiter_killed == 0 ? 0 : 20u / kFewer + 1);
   EXPECT_GE(shorts, !test.needs_shorts ? 0 : 10u / kFewer + 1);
 }
 INSTANTIATE_TEST_SUITE_P(
     Each, LeaseFaultTest,
-    ::testing::Values(LeaseFaultCase{"Messages", 300, {.lost = 50, .doubled = 50, .delayed = 50}, true},
+    ::testing::Values(LeaseFaultCase{"None", 400, {}, true},
+                      LeaseFaultCase{"Messages", 300, {.lost = 50, .doubled = 50, .delayed = 50}, true},
                       LeaseFaultCase{"CutConnections", 300, {.cut = 20}, true},
                       LeaseFaultCase{"DeathsAndStops", 500, {.killed = 1, .stopped = 4}},
                       LeaseFaultCase{"SlowMeasures", 600, {.slow = 300}, true},
@@ -643,51 +627,46 @@ INSTANTIATE_TEST_SUITE_P(
                                       .outsider = true}}),
     [](const auto &test) { return test.param.name; });
 
-// Without floors and residency, and the tags' bytes, priority and time of use that the arguments say.
-void make_plain(LeaseSimulation &simulation, uint32_t i, int32_t priority, uint64_t bytes, uint64_t use_ms) {
-  LeaseSimulation::Process &process = simulation[i];
-  process.priority = priority;
-  process.member = std::make_unique<LeaseMember>(100 + i, ("p" + std::to_string(i)).c_str(), priority, 0);
-  process.residency = process.floor[0] = 0;
-  process.paused[0] = bytes;
-  process.use_ms = use_ms;
-  process.rest_ms = 1;
-}
+// One process beside two others that always want the memory, without floors and residency.
+struct LeaseOrderCase {
+  const char *name;
+  int32_t priority;  // of the others; its own is 0
+  uint64_t bytes, others_bytes, use_ms, others_use_ms, until;
+  bool return_when_asked;
+  uint64_t grants, others_grants, longest_wait;  // more than so many, less than that
+};
+class LeaseOrderTest : public ::testing::TestWithParam<LeaseOrderCase> {};
 
-// A low priority beside two of a high one that always want the memory.
-TEST(LeaseSimulation, NobodyStarves) {
+TEST_P(LeaseOrderTest, NobodyStarves) {
+  const LeaseOrderCase &test = GetParam();
   for (uint64_t seed = 1; seed <= 20 / kFewer; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     LeaseSimulation simulation(seed, 3, 1);
     simulation.has_extras = false;
     for (uint32_t i = 0; i < 3; ++i) {
-      make_plain(simulation, i, i == 0 ? 0 : 5, 600, 50);
-      simulation[i].timeout = 80'000;
+      LeaseSimulation::Process &process = simulation[i];
+      process.priority = i == 0 ? 0 : test.priority;
+      process.member = std::make_unique<LeaseMember>(100 + i, ("p" + std::to_string(i)).c_str(), process.priority, 0);
+      process.residency = process.floor[0] = 0;
+      process.paused[0] = i == 0 ? test.bytes : test.others_bytes;
+      process.use_ms = i == 0 ? test.use_ms : test.others_use_ms;
+      process.rest_ms = 1;
+      process.timeout = 80'000;
+      process.returns_when_asked = test.return_when_asked;
     }
-    simulation.run(100'000);
-    EXPECT_GT(simulation[0].grants, 1u);
-    EXPECT_LT(simulation[0].longest_wait, LeaseArbiter::kOldMs + 5000);
-    EXPECT_GT(simulation[1].grants, 20u);
+    simulation.run(test.until);
+    EXPECT_GT(simulation[0].grants, test.grants);
+    EXPECT_GT(simulation[1].grants, test.others_grants);
+    EXPECT_LT(simulation[0].longest_wait, test.longest_wait);
     if (HasFailure()) return;
   }
 }
-
-// One that wants nearly all, beside two that want little and ask again at once.
-TEST(LeaseSimulation, ALargeRequestIsNotOvertaken) {
-  for (uint64_t seed = 1; seed <= 20 / kFewer; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    LeaseSimulation simulation(seed, 3, 1);
-    simulation.has_extras = false;
-    for (uint32_t i = 0; i < 3; ++i) {
-      make_plain(simulation, i, 0, i == 0 ? 900 : 300, i == 0 ? 10 : 200);
-      simulation[i].returns_when_asked = false;  // nobody returns because others ask
-    }
-    simulation.run(60'000);
-    EXPECT_GT(simulation[0].grants, 50u);
-    EXPECT_LT(simulation[0].longest_wait, 2000u);
-    if (HasFailure()) return;
-  }
-}
+INSTANTIATE_TEST_SUITE_P(Each, LeaseOrderTest,
+                         ::testing::Values(LeaseOrderCase{"ALowPriority", 5, 600, 600, 50, 50, 100'000, true, 1, 20,
+                                                          LeaseArbiter::kOldMs + 5000},
+                                           LeaseOrderCase{"ALargeRequest", 0, 900, 300, 10, 200, 60'000, false, 50, 20,
+                                                          2000}),
+                         [](const auto &test) { return test.param.name; });
 
 }  // namespace
 }  // namespace gmm::test
