@@ -28,8 +28,6 @@ done
 
 [ -n "$sanitize" ] || export TEST_LINT=${TEST_LINT:-changed}
 
-# The host backend holds a descriptor for each extent, and a replayed trace has 1,900; a login begins with 1,024.
-ulimit -Sn "$(ulimit -Hn)"
 
 # Many tests wait for another process or a clock, so more of them run than there are processors.
 processes=$((($(nproc) * 3 + 1) / 2))

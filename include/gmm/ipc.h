@@ -74,9 +74,14 @@ typedef struct gmm_ipc_handle {
  * the memory, and the exporter is not asked. gmm neither counts nor revokes such importers. gmm_tag_info.foreign_bytes
  * has the bytes that they keep in a pause.
  *
+ * Where the memory is a file of the process (everything on the host backend, HOST memory on a GPU), the first 32 driver
+ * allocations of a context have files of their own, and so has all memory of a heap with ::GMM_HEAP_EXPORTABLE and of
+ * ::GMM_ALLOC_DEDICATED. Other memory lies in one file, whose descriptor never leaves the process, and cannot be
+ * exported. So much memory needs few descriptors.
+ *
  * @param memory  any address in a block of DEVICE, VMM or HOST memory.
- * Errors: NULL_ARGUMENT, UNKNOWN_POINTER, ALREADY_FREED, INVALID_KIND (MANAGED), PAUSED, NOT_SUPPORTED, DRIVER, SYSTEM,
- * FORKED.
+ * Errors: NULL_ARGUMENT, UNKNOWN_POINTER, ALREADY_FREED, INVALID_KIND (MANAGED), PAUSED, NOT_SUPPORTED (the device
+ * cannot share such memory, or the memory has no file of its own), DRIVER, SYSTEM, FORKED.
  * Streams: the call neither queues work nor waits. The program orders the contents before it sends the handle.
  * Ownership: a handle keeps nothing alive. The memory must live until the importer has imported it.
  */

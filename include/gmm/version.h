@@ -11,8 +11,8 @@
 #define GMM_VERSION_MAJOR 1
 #define GMM_VERSION_MINOR 0
 #define GMM_VERSION_PATCH 0
-/** The end of the version's text: "-rc" for a candidate, else "". */
-#define GMM_VERSION_SUFFIX "-rc"
+/** The end of the version's text: "rc0" for the first candidate, else "". */
+#define GMM_VERSION_SUFFIX "rc0"
 
 /** The version of this header in one number, which compares in order: 1.2.3 is 0x010203. */
 #define GMM_VERSION ((GMM_VERSION_MAJOR << 16) | (GMM_VERSION_MINOR << 8) | GMM_VERSION_PATCH)
@@ -31,7 +31,7 @@ extern "C" {
 GMM_API uint32_t gmm_version(void) GMM_NOEXCEPT;
 
 /**
- * Returns the version of the loaded library as text, for example "1.0.0", or "1.0.0-rc" for a candidate.
+ * Returns the version of the loaded library as text, for example "1.0.0", or "1.0.0rc0" for a candidate.
  *
  * Errors: none. Threads: any, also in a child after fork().
  * Ownership: the text is static; the caller must not free it.

@@ -141,8 +141,7 @@ inline Status check_move_location(const Context &context, gmm_device location) {
   return node >= 0 && node < kMostNodes ? Status() : check_location(context, location);
 }
 inline Status check_tag(const Context &context, gmm_tag tag) {
-  if (context.tags().get(tag) != nullptr) return Status();
-  return fail(GMM_ERROR_INVALID_TAG, "Tag %u does not exist; create it with gmm_tag_create().", tag);
+  return context.tags().get(tag) != nullptr ? Status() : TagTable::unknown(tag);
 }
 
 // Reads the descriptor of an import and fills in the default timeout.

@@ -57,13 +57,14 @@ struct Allocation {
   uint64_t size = 0;
   Kind kind = Kind::kUnspecified;
   Device device;
-  void *driver_base =
-      nullptr;  // where the driver's own allocation starts, when it had to be aligned; external_import(): its handle
+  // Where the driver's own allocation starts, when it had to be aligned. Of external_import(): its handle. Of a memory
+  // file: its MemoryPiece.
+  void *driver_base = nullptr;
   uint64_t driver_size = 0;
-  int32_t fd = -1;  // kHost: the file behind the memory, for export; owned
+  int32_t fd = -1;  // the file behind the memory, for export. -1: it has none of its own
 };
 
-// Physical memory without an address: a CUmemGenericAllocationHandle on CUDA, a file on the host backend.
+// Physical memory without an address: a CUmemGenericAllocationHandle on CUDA, a MemoryPiece on the host backend.
 struct PhysicalHandle {
   uint64_t value = 0;
 };
@@ -140,7 +141,8 @@ class Backend {
   // `size` is a multiple of kExtentAlignment, and `base` is aligned to it. kHost memory is page-locked and visible to
   // every device. If the device can export (GMM_DEVICE_CAN_EXPORT_FD), a memory file is behind it, which the system has
   // zeroed.
-  virtual Status allocate(Kind kind, Device device, uint64_t size, Allocation *out) = 0;
+  // `exportable`: as for create().
+  virtual Status allocate(Kind kind, Device device, uint64_t size, bool exportable, Allocation *out) = 0;
   // Does not wait for the device, because the engine has.
   virtual Status deallocate(const Allocation &allocation) = 0;
   // Maps the file of another process's kHost memory, and owns `fd` on success. `locked`: the memory is page-locked, as
@@ -159,13 +161,16 @@ class Backend {
   // OUT_OF_MEMORY when the location has less memory in all: create() would take handle after handle in vain and leave
   // nothing for others until it failed. Free memory is not asked for, as the driver evicts managed memory for a handle.
   virtual Status can_create(Device location, uint64_t size) { return Status(); }
-  // The memory is exportable. is_host(): it is host memory.
-  virtual Status create(Device location, uint64_t size, PhysicalHandle *out) { return lacks(); }
+  // is_host(): host memory. `exportable`: a descriptor of it can be exported. Other memory may have one, too: the host
+  // backend has files for some of it, and CUDA's is all exportable.
+  virtual Status create(Device location, uint64_t size, bool exportable, PhysicalHandle *out) { return lacks(); }
   // create() on a device, for network libraries: capable of RDMA, and with a descriptor and a fabric handle, as the
   // device has them. A backend whose ordinary memory serves them inherits create(). NOT_SUPPORTED from comm_traits():
   // the device has no such memory.
   virtual Status comm_traits(Device device, CommTraits *out) { return lacks(); }
-  virtual Status create_comm(Device device, uint64_t size, PhysicalHandle *out) { return create(device, size, out); }
+  virtual Status create_comm(Device device, uint64_t size, PhysicalHandle *out) {
+    return create(device, size, true, out);
+  }
   // The pages end with the last mapping.
   virtual Status release(PhysicalHandle handle) { return lacks(); }
   // Whether others hold the pages, by a descriptor of export_fd() or a mapping of it: a release returns nothing
@@ -185,6 +190,8 @@ class Backend {
   // Takes the pages of memory that allocate() or map() gave, so that their first use takes none. A backend whose driver
   // has the pages from the start inherits the answer OK.
   virtual Status populate(void *base, uint64_t size) { return Status(); }
+  // Whether export_fd() gives a descriptor of the memory. True of memory that was created to be exportable.
+  virtual bool is_exportable(PhysicalHandle handle) { return true; }
   // The caller closes the descriptor.
   virtual Status export_fd(PhysicalHandle handle, int32_t *fd) { return lacks(); }
   // `fd` stays the caller's.

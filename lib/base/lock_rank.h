@@ -67,6 +67,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kCudaDevices, "cuda Devices", kBrief, "the start of a device")                                          \
   LOCK(kSyclEvent, "SyclEvent", kBrief, "the mark of an event")                                                \
   LOCK(kSyclStream, "SyclStream", kBrief, "the list of tasks")                                                 \
+  LOCK(kMemoryFiles, "MemoryFiles", kBrief, "the files of physical memory")                                    \
   LOCK(kHostViews, "HostViews", kBrief, "the table of views")                                                  \
   LOCK(kHostEvent, "HostEvent", kBrief, "the position of an event")                                            \
   LOCK(kStreamTable, "StreamTable", kBrief, "the table of streams of the backends host and SYCL")              \

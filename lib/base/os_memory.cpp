@@ -76,7 +76,7 @@ void apply_group_limit(const char *root, MemoryInfo *info) {
 
 }  // namespace
 
-Status memory_file_create(const char *name, uint64_t size, int32_t *out) {
+Status memory_file_sparse(const char *name, uint64_t size, int32_t *out) {
   const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return descriptor_failed("Creating a memory file", errno);
   // Past this limit the kernel also sends SIGXFSZ, which ends a program that does not expect it.
@@ -84,20 +84,11 @@ Status memory_file_create(const char *name, uint64_t size, int32_t *out) {
   getrlimit(RLIMIT_FSIZE, &limit);
   int error = size > limit.rlim_cur ? EFBIG : ftruncate(fd, static_cast<off_t>(size)) != 0 ? errno : 0;
   if (error == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) error = errno;
-  if (error == 0 && size != 0 && commit_is_strict()) {
-    do {
-      error = fallocate(fd, 0, 0, static_cast<off_t>(size)) == 0 ? 0 : errno;
-    } while (error == EINTR);
-  }
   if (error == 0) {
     *out = fd;
     return Status();
   }
   close(fd);
-  if (error == ENOSPC || error == ENOMEM)
-    return fail_native(
-        GMM_ERROR_OUT_OF_MEMORY, error,
-        "A memory file of %" PRIu64 " bytes: the system has too little memory; free memory or request less.", size);
   if (size > limit.rlim_cur)
     return fail_native(GMM_ERROR_OUT_OF_MEMORY, error,
                        "A memory file of %" PRIu64 " bytes: RLIMIT_FSIZE, the limit of a file's size, is %" PRIu64
@@ -107,6 +98,36 @@ Status memory_file_create(const char *name, uint64_t size, int32_t *out) {
     return fail_native(GMM_ERROR_SIZE_OVERFLOW, error,
                        "A memory file of %" PRIu64 " bytes: a file cannot be that large; request less.", size);
   return descriptor_failed("Creating a memory file", error);
+}
+
+Status memory_file_commit(int32_t fd, uint64_t offset, uint64_t size) {
+  if (size == 0 || !commit_is_strict()) return Status();
+  int error = 0;
+  do {
+    error = fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(size)) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  if (error == 0) return Status();
+  return fail_native(
+      GMM_ERROR_OUT_OF_MEMORY, error,
+      "A memory file of %" PRIu64 " bytes: the system has too little memory; free memory or request less.", size);
+}
+
+Status memory_file_create(const char *name, uint64_t size, int32_t *out) {
+  int32_t fd = -1;
+  GMM_TRY(memory_file_sparse(name, size, &fd));
+  const Status status = memory_file_commit(fd, 0, size);
+  if (status.ok())
+    *out = fd;
+  else
+    close(fd);
+  return status;
+}
+
+Status memory_file_drop(int32_t fd, uint64_t offset, uint64_t size) {
+  while (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                   static_cast<off_t>(size)) != 0)
+    if (errno != EINTR) return descriptor_failed("Returning pages of a memory file", errno);
+  return Status();
 }
 
 Status memory_file_size(int32_t fd, uint64_t *out) {
@@ -208,9 +229,9 @@ Status reserve(uint64_t size, uint64_t alignment, void **out) {
   return Status();
 }
 
-Status map_file_at(void *base, uint64_t size, int32_t fd, Access access) {
+Status map_file_at(void *base, uint64_t size, int32_t fd, uint64_t offset, Access access) {
   const int protection = protection_of(access);
-  if (mmap(base, size, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+  if (mmap(base, size, protection, MAP_SHARED | MAP_FIXED, fd, static_cast<off_t>(offset)) == MAP_FAILED) {
     if (errno == EBADF) return descriptor_failed("Mapping a memory file", EBADF);
     return map_failed("Mapping a memory file", size, errno);
   }
@@ -223,10 +244,10 @@ Status reserve_at(void *base, uint64_t size) {
   return Status();
 }
 
-Status map_file(uint64_t size, uint64_t alignment, int32_t fd, Access access, void **out) {
+Status map_file(uint64_t size, uint64_t alignment, int32_t fd, uint64_t offset, Access access, void **out) {
   void *base = nullptr;
   GMM_TRY(reserve(size, alignment, &base));
-  if (Status status = map_file_at(base, size, fd, access); !status.ok()) {
+  if (Status status = map_file_at(base, size, fd, offset, access); !status.ok()) {
     munmap(base, size);
     return status;
   }

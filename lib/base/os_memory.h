@@ -26,6 +26,12 @@ enum class Access { kNone, kRead, kReadWrite };
 //    once there, and fails with OUT_OF_MEMORY if they are short.
 // `name` appears in /proc/self/maps.
 Status memory_file_create(const char *name, uint64_t size, int32_t *out);
+// A file without pages, however large. Only memory_file_commit() accounts for them.
+Status memory_file_sparse(const char *name, uint64_t size, int32_t *out);
+// Takes the pages of a range where memory_file_create() would.
+Status memory_file_commit(int32_t fd, uint64_t offset, uint64_t size);
+// Returns the pages of a range to the system. They read as zero afterwards.
+Status memory_file_drop(int32_t fd, uint64_t offset, uint64_t size);
 // Checks a descriptor from another process: it is a memory file of at least `size` bytes that cannot shrink.
 Status memory_file_check(int32_t fd, uint64_t size);
 Status memory_file_size(int32_t fd, uint64_t *out);
@@ -48,12 +54,12 @@ int seal_against_shrinking(int32_t fd);
 // --- Address ranges -------------------------------------------------------------------------------------
 // Reserves addresses only, without access, memory or commit charge. `alignment` is a power of two.
 Status reserve(uint64_t size, uint64_t alignment, void **out);
-// Maps the file's first `size` bytes, shared, over the reserved range [base, base + size).
-Status map_file_at(void *base, uint64_t size, int32_t fd, Access access);
+// Maps `size` bytes of the file from the offset on, shared, over the reserved range [base, base + size).
+Status map_file_at(void *base, uint64_t size, int32_t fd, uint64_t offset, Access access);
 // Replaces [base, base + size) by reserved addresses. A file's pages end with its last mapping and descriptor.
 Status reserve_at(void *base, uint64_t size);
 // Does the work of reserve() and map_file_at().
-Status map_file(uint64_t size, uint64_t alignment, int32_t fd, Access access, void **out);
+Status map_file(uint64_t size, uint64_t alignment, int32_t fd, uint64_t offset, Access access, void **out);
 // Maps private memory that reads as zero.
 Status map_anonymous(uint64_t size, uint64_t alignment, void **out);
 Status set_access(void *base, uint64_t size, Access access);

@@ -9,7 +9,7 @@ CASE_OF_KINDS(the_other_process_changes_the_bytes, SHAREABLE) {
   NEEDS_SHARING();
   second_process other = start_other();
   // The largest one lies over many extents, as memory has come and gone.
-  const uint64_t some[] = {1, 1000, 100000, SIZE, kind == GMM_KIND_VMM ? 60 * MIB : 2 * SIZE};
+  const uint64_t some[] = {1, 1000, 100000, SIZE, kind == GMM_KIND_VMM ? 20 * MIB : 2 * SIZE};
   for (uint32_t i = 0; i < 5; ++i) {
     gmm_ipc_handle handle, inside, again;
     void *before = ALLOC(some[i]);  // so that the block does not start its allocation

@@ -44,6 +44,25 @@ CASE(names_find_tags) {
   CHECK_EQUAL(tag_info(GMM_TAG_DEFAULT).tag, GMM_TAG_DEFAULT);
 }
 
+CASE(a_number_means_nothing_in_another_context) {
+  gmm_context *own = context, *other = open_context(1);
+  const gmm_tag tag = make_tag("model", GMM_CONTENTS_HOST);
+  gmm_tag others = 0;
+  OK(gmm_tag_create(other, "model", NULL, &others));
+  CHECK(others != tag);
+  gmm_tag_info info = {.struct_size = sizeof info};
+  void *block = NULL;
+  const gmm_alloc_desc desc = {.struct_size = sizeof desc, .tag = tag};
+  RESULT(gmm_alloc(other, 4096, &desc, &block), GMM_ERROR_INVALID_TAG);
+  CHECK(message_has("another context"));
+  RESULT(gmm_tag_query(other, tag, &info), GMM_ERROR_INVALID_TAG);
+  RESULT(gmm_tag_query(own, others, &info), GMM_ERROR_INVALID_TAG);
+  OK(gmm_context_release(other));
+  RESULT(gmm_tag_query(own, others, &info), GMM_ERROR_INVALID_TAG);
+  CHECK(message_has("does not exist"));
+  OK(gmm_tag_query(own, tag, &info));
+}
+
 // A snapshot is JSON, and JSON is UTF-8.
 CASE(names_are_utf8) {
   static const char *const bad[] = {

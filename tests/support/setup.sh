@@ -217,22 +217,25 @@ setup_required() {
   fi
 }
 
+setup_swig_version() {
+  command -v swig >/dev/null && swig -version | sed -n 's/^SWIG Version //p'
+}
+
+# Debian's SWIG, or PyPI's: for users who may not install packages, and where modules of Debian's make Python's
+# development mode warn.
 setup_swig() {
-  if ! command -v swig >/dev/null && ! setup_packages swig; then
-    # PyPI has it too, for users who may not install packages.
-    local reason=$setup_reason
-    if setup_python swig; then
-      ln -sf "$setup_venv/bin/swig" "$setup_deps/swig"
-      PATH=$setup_venv/bin:$PATH
-    else
-      setup_reason=$reason
+  local reason=
+  command -v swig >/dev/null || setup_packages swig || reason=$setup_reason
+  if ! setup_version_at_least "$(setup_swig_version)" 4.4 &&
+    { [ -n "$reason" ] || python3 -c 'import sys; sys.exit(sys.version_info < (3, 12))'; }; then
+    if ! setup_python swig; then
+      setup_reason=${reason:-$setup_reason}
       return 1
     fi
+    PATH=$setup_venv/bin:$PATH
   fi
-  local version
-  version=$(swig -version | sed -n 's/^SWIG Version //p')
-  if ! setup_version_at_least "$version" 4.1; then
-    setup_reason="SWIG 4.1 or newer is needed; this is $version"
+  if ! setup_version_at_least "$(setup_swig_version)" 4.1; then
+    setup_reason="SWIG 4.1 or newer is needed; this is $(setup_swig_version)"
     return 1
   fi
 }

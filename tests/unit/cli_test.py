@@ -38,7 +38,7 @@ def expect(name, arguments, code, out="", err=""):
 
 def test_words():
     for name, words, code, out, err in [
-            ("the version", ["--version"], 0, r"^gmm \d+\.\d+\.\d+(-rc)?\n$", ""),
+            ("the version", ["--version"], 0, r"^gmm \d+\.\d+\.\d+(rc\d+)?\n$", ""),
             ("the help", ["--help"], 0, "gmm replay", ""),
             ("no command", [], 2, "", "gmm info"),
             ("an unknown command", ["frobnicate"], 2, "", "no command 'frobnicate'"),

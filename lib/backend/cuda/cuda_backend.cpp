@@ -11,6 +11,7 @@
 
 #include "backend/cuda/devices.h"
 #include "base/lock.h"
+#include "base/memory_files.h"
 #include "base/os_memory.h"
 
 namespace gmm::cuda {
@@ -101,7 +102,8 @@ class CudaBackend final : public Backend {
   }
 
  public:
-  CudaBackend(const HostAllocator &allocator, const Log &log) : Backend(allocator, log), devices_(log) {}
+  CudaBackend(const HostAllocator &allocator, const Log &log)
+      : Backend(allocator, log), devices_(log), files_(allocator) {}
   Status open() { return devices_.open(); }
 
   void destroy() override {
@@ -205,8 +207,9 @@ class CudaBackend final : public Backend {
 
   // --- Plain allocations and the caller's own memory -----------------------------------------------------------------
 
-  Status allocate(Kind kind, Device device, uint64_t size, Allocation *out) override {
-    return kind == Kind::kHost ? allocate_host(device, size, out) : allocate_device(kind, device, size, out);
+  Status allocate(Kind kind, Device device, uint64_t size, bool exportable, Allocation *out) override {
+    return kind == Kind::kHost ? allocate_host(device, size, exportable, out)
+                               : allocate_device(kind, device, size, out);
   }
 
   Status import_host(int32_t fd, uint64_t size, Device device, bool, Allocation *out) override {
@@ -214,7 +217,11 @@ class CudaBackend final : public Backend {
       return devices_.lacks(device, "page-locked host memory at one address",
                             "CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM");
     GMM_TRY(os::memory_file_check(fd, size));
-    return register_file(fd, size, device, true, out);
+    MemoryPiece *piece = nullptr;
+    GMM_TRY(files_.adopt(fd, size, &piece));
+    const Status status = register_piece(piece, device, true, out);
+    if (!status.ok()) files_.forget(piece);
+    return status;
   }
 
   Status deallocate(const Allocation &allocation) override {
@@ -227,7 +234,7 @@ class CudaBackend final : public Backend {
     // opened.
     count_call();
     Status status = os::unmap(allocation.base, allocation.size);
-    keep_first(&status, [&] { return os::close_file(allocation.fd); });
+    keep_first(&status, [&] { return files_.release(static_cast<MemoryPiece *>(allocation.driver_base)); });
     return status;
   }
 
@@ -304,7 +311,7 @@ class CudaBackend final : public Backend {
                 location.ordinal, total_memory);
   }
 
-  Status create(Device location, uint64_t size, PhysicalHandle *out) override {
+  Status create(Device location, uint64_t size, bool, PhysicalHandle *out) override {
     // Host memory is created near the first device that can use it. There is one, as VMM memory moves to the host.
     Device device = location.is_host() ? Device{0} : location;
     while (!devices_[device].vmm) ++device.ordinal;
@@ -925,11 +932,12 @@ class CudaBackend final : public Backend {
     return Status();
   }
 
-  // Maps the file and page-locks it for every device. After a failure `fd` stays the caller's. `there`: the file has
+  // Maps the piece and page-locks it for every device. After a failure it stays the caller's. `there`: the piece has
   // its pages, which the driver then maps as it locks them.
-  Status register_file(int32_t fd, uint64_t size, Device device, bool there, Allocation *out) {
+  Status register_piece(MemoryPiece *piece, Device device, bool there, Allocation *out) {
+    const uint64_t size = piece->size;
     void *base = nullptr;
-    GMM_TRY(os::map_file(size, kExtentAlignment, fd, os::Access::kReadWrite, &base));
+    GMM_TRY(os::map_file(size, kExtentAlignment, piece->fd, piece->offset, os::Access::kReadWrite, &base));
     const auto lock = [&] {
       return GMM_CUDA_COUNTED(cuMemHostRegister, base, size,
                               CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
@@ -942,17 +950,17 @@ class CudaBackend final : public Backend {
       os::discard(base, size);
       return status;
     }
-    *out = Allocation{base, size, Kind::kHost, device, base, size, fd};
+    *out = Allocation{base, size, Kind::kHost, device, piece, size, piece->is_shared_file ? -1 : piece->fd};
     return Status();
   }
 
-  Status allocate_host(Device device, uint64_t size, Allocation *out) {
+  Status allocate_host(Device device, uint64_t size, bool exportable, Allocation *out) {
     GMM_TRY(os::check_available(size, GMM_ERROR_OUT_OF_HOST_MEMORY));
-    int32_t fd = -1;
-    GMM_TRY(os::memory_file_create("gmm-host", size, &fd));
+    MemoryPiece *piece = nullptr;
+    GMM_TRY(files_.create("gmm-host", size, exportable, &piece));
     count_call();
-    Status status = register_file(fd, size, device, false, out);
-    if (!status.ok()) keep_first(&status, [&] { return os::close_file(fd); });
+    Status status = register_piece(piece, device, false, out);
+    if (!status.ok()) keep_first(&status, [&] { return files_.release(piece); });
     return status;
   }
 
@@ -1058,6 +1066,7 @@ class CudaBackend final : public Backend {
 
   Devices devices_;
   const Driver &driver_ = devices_.driver;
+  MemoryFiles files_;  // of kHost memory
   // Whether VMM memory of this backend may lie on the host. Otherwise set_access() need not look.
   std::atomic<bool> host_pages_{false};
 };

@@ -15,6 +15,7 @@
 #include "backend/host/host_stream.h"
 #include "backend/host/host_views.h"
 #include "base/hash_table.h"
+#include "base/memory_files.h"
 #include "base/os_memory.h"
 #include "base/process.h"
 
@@ -26,18 +27,10 @@ constexpr uint32_t kCapabilities = GMM_DEVICE_CAN_PAUSE | GMM_DEVICE_CAN_EXPORT_
 constexpr gmm_kind_mask kKinds =
     1u << GMM_KIND_DEVICE | 1u << GMM_KIND_VMM | 1u << GMM_KIND_HOST | 1u << GMM_KIND_MANAGED;
 
-// A PhysicalHandle: a file, and the device whose memory it counts against. Imported and host memory counts against
-// none. The value is never 0, which is no handle.
-struct HostHandle {
-  static constexpr int32_t kNotCounted = -1;
-  int32_t fd;
-  int32_t counted_device;
-
-  PhysicalHandle pack() const { return {static_cast<uint64_t>(counted_device + 2) << 32 | static_cast<uint64_t>(fd)}; }
-  static HostHandle unpack(PhysicalHandle handle) {
-    return {static_cast<int32_t>(handle.value & INT32_MAX), static_cast<int32_t>(handle.value >> 32) - 2};
-  }
-};
+// MemoryPiece::user is the device whose memory the piece counts against; imported and host memory count against none.
+PhysicalHandle handle_of(MemoryPiece *piece) { return {reinterpret_cast<uintptr_t>(piece)}; }
+MemoryPiece *piece_of(PhysicalHandle handle) { return reinterpret_cast<MemoryPiece *>(handle.value); }
+MemoryPiece *piece_of(const Allocation &allocation) { return static_cast<MemoryPiece *>(allocation.driver_base); }
 
 HostEvent *event_of(NativeEvent event) { return reinterpret_cast<HostEvent *>(event); }
 
@@ -87,7 +80,7 @@ bool is_zero(const char *bytes, uint64_t size) {
 class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
  public:
   HostBackend(const HostAllocator &allocator, const Log &log, const HostBackendOptions &options)
-      : StreamBackend(allocator, log, allocator, log), options_(options), views_(allocator) {}
+      : StreamBackend(allocator, log, allocator, log), options_(options), files_(allocator), views_(allocator) {}
 
   Status open() {
     os::MemoryInfo info;
@@ -154,7 +147,7 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
 
   // --- Plain allocations ---------------------------------------------------------------------------------------------
 
-  Status allocate(Kind kind, Device device, uint64_t size, Allocation *out) override {
+  Status allocate(Kind kind, Device device, uint64_t size, bool exportable, Allocation *out) override {
     Allocation made;
     made.kind = kind;
     made.device = device;
@@ -162,19 +155,18 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
     GMM_TRY(os::check_available(size, kind == Kind::kHost ? GMM_ERROR_OUT_OF_HOST_MEMORY : GMM_ERROR_OUT_OF_MEMORY));
     if (kind == Kind::kDevice) {
       GMM_TRY(take(device, size));
-      if (Status status = map_new_file("gmm-device", kind, &made); !status.ok()) {
+      if (Status status = map_new_piece("gmm-device", kind, exportable, &made); !status.ok()) {
         give_back(device, size);
         return status;
       }
     } else if (kind == Kind::kHost) {
-      GMM_TRY(map_new_file("gmm-host", kind, &made));
+      GMM_TRY(map_new_piece("gmm-host", kind, exportable, &made));
       lock_if_allowed(made.base, size);
     } else {
       GMM_TRY(os::map_anonymous(size, kExtentAlignment, &made.base));
       os::prefer_huge_pages(made.base, size);
     }
     count_call();
-    made.driver_base = made.base;
     *out = made;
     return Status();
   }
@@ -184,20 +176,23 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
                                         : os::unmap(allocation.base, allocation.size));
     count_call();
     if (allocation.kind == Kind::kDevice) give_back(allocation.device, allocation.size);
-    return allocation.fd < 0 ? Status() : os::close_file(allocation.fd);
+    MemoryPiece *piece = piece_of(allocation);
+    return piece == nullptr ? Status() : files_.release(piece);
   }
 
   Status import_host(int32_t fd, uint64_t size, Device device, bool locked, Allocation *out) override {
     GMM_TRY(os::memory_file_check(fd, size));
+    MemoryPiece *piece = nullptr;
+    GMM_TRY(files_.adopt(fd, size, &piece));
     Allocation made;
-    GMM_TRY(map_file(size, fd, !locked, &made.base));
+    if (Status status = map_piece(piece, !locked, &made); !status.ok()) {
+      files_.forget(piece);
+      return status;
+    }
     count_call();
     if (locked) lock_if_allowed(made.base, size);
     made.kind = Kind::kHost;
     made.device = device;
-    made.size = made.driver_size = size;
-    made.driver_base = made.base;
-    made.fd = fd;
     *out = made;
     return Status();
   }
@@ -215,16 +210,17 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
 
   // A shortage that the system can foresee fails here: see os_memory.h. Memory that was available at its creation may
   // still be short when it is first touched.
-  Status create(Device location, uint64_t size, PhysicalHandle *out) override {
+  Status create(Device location, uint64_t size, bool exportable, PhysicalHandle *out) override {
     const bool is_counted = !location.is_host();
     GMM_TRY(os::check_available(size, is_counted ? GMM_ERROR_OUT_OF_MEMORY : GMM_ERROR_OUT_OF_HOST_MEMORY));
     if (is_counted) GMM_TRY(take(location, size));
-    int32_t fd = -1;
-    if (Status status = os::memory_file_create("gmm-vmm", size, &fd); !status.ok()) {
+    MemoryPiece *piece = nullptr;
+    if (Status status = files_.create("gmm-vmm", size, exportable, &piece); !status.ok()) {
       if (is_counted) give_back(location, size);
       return status;
     }
-    *out = HostHandle{fd, is_counted ? location.ordinal : HostHandle::kNotCounted}.pack();
+    if (is_counted) piece->user = location.ordinal;
+    *out = handle_of(piece);
     return counted(Status());
   }
 
@@ -235,20 +231,21 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
   }
 
   Status release(PhysicalHandle handle) override {
-    const HostHandle parts = HostHandle::unpack(handle);
-    uint64_t size = 0;
-    GMM_TRY(os::memory_file_size(parts.fd, &size));
-    GMM_TRY(os::close_file(parts.fd));
-    if (parts.counted_device != HostHandle::kNotCounted) give_back(Device{parts.counted_device}, size);
+    const MemoryPiece piece = *piece_of(handle);
+    GMM_TRY(files_.release(piece_of(handle)));
+    if (piece.user >= 0) give_back(Device{piece.user}, piece.size);
     return counted(Status());
   }
 
-  bool is_held_elsewhere(PhysicalHandle handle) override { return os::is_shared(HostHandle::unpack(handle).fd); }
+  bool is_held_elsewhere(PhysicalHandle handle) override {
+    const MemoryPiece &piece = *piece_of(handle);
+    return !piece.is_shared_file && os::is_shared(piece.fd);
+  }
 
   Status map(void *base, uint64_t size, PhysicalHandle handle) override {
-    const int32_t fd = HostHandle::unpack(handle).fd;
-    return counted(options_.is_strict ? views_.map(base, size, fd)
-                                      : os::map_file_at(base, size, fd, os::Access::kNone));
+    const MemoryPiece &piece = *piece_of(handle);
+    return counted(options_.is_strict ? views_.map(base, size, piece.fd, piece.offset)
+                                      : os::map_file_at(base, size, piece.fd, piece.offset, os::Access::kNone));
   }
 
   Status unmap(void *base, uint64_t size) override {
@@ -262,15 +259,20 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
 
   Status populate(void *base, uint64_t size) override { return os::populate_pages(views_.own(base), size); }
 
-  Status export_fd(PhysicalHandle handle, int32_t *fd) override {
-    return counted(os::share(HostHandle::unpack(handle).fd, fd));
-  }
+  bool is_exportable(PhysicalHandle handle) override { return !piece_of(handle)->is_shared_file; }
+
+  Status export_fd(PhysicalHandle handle, int32_t *fd) override { return counted(os::share(piece_of(handle)->fd, fd)); }
 
   Status import_fd(int32_t fd, uint64_t size, Device, PhysicalHandle *out) override {
     GMM_TRY(os::memory_file_check(fd, size));
     int32_t own = -1;
     GMM_TRY(os::duplicate(fd, &own));
-    *out = HostHandle{own, HostHandle::kNotCounted}.pack();
+    MemoryPiece *piece = nullptr;
+    if (Status status = files_.adopt(own, size, &piece); !status.ok()) {
+      os::close_file(own).ignore();
+      return status;
+    }
+    *out = handle_of(piece);
     return counted(Status());
   }
 
@@ -447,20 +449,28 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
     if (card_.is_open()) card_.give_back(static_cast<uint32_t>(device.ordinal), size);
   }
 
-  // Maps a file at addresses of its own. `of_device`: the CPU faults there where the backend is strict.
-  Status map_file(uint64_t size, int32_t fd, bool of_device, void **out) {
-    if (!options_.is_strict || !of_device) return os::map_file(size, kExtentAlignment, fd, os::Access::kReadWrite, out);
-    GMM_TRY(views_.reserve(size, kExtentAlignment, out));
-    Status status = views_.map(*out, size, fd);
-    if (!status.ok()) keep_first(&status, [&] { return views_.unreserve(*out, size); });
-    return status;
+  // Maps a piece at addresses of its own. `of_device`: the CPU faults there where the backend is strict.
+  Status map_piece(MemoryPiece *piece, bool of_device, Allocation *out) {
+    const uint64_t size = piece->size;
+    if (options_.is_strict && of_device) {
+      GMM_TRY(views_.reserve(size, kExtentAlignment, &out->base));
+      Status status = views_.map(out->base, size, piece->fd, piece->offset);
+      if (!status.ok()) keep_first(&status, [&] { return views_.unreserve(out->base, size); });
+      GMM_TRY(status);
+    } else {
+      GMM_TRY(os::map_file(size, kExtentAlignment, piece->fd, piece->offset, os::Access::kReadWrite, &out->base));
+    }
+    out->size = out->driver_size = size;
+    out->driver_base = piece;
+    if (!piece->is_shared_file) out->fd = piece->fd;
+    return Status();
   }
 
-  // Each allocation has a file of its own, so another process can map it.
-  Status map_new_file(const char *name, Kind kind, Allocation *out) {
-    GMM_TRY(os::memory_file_create(name, out->size, &out->fd));
-    Status status = map_file(out->size, out->fd, kind == Kind::kDevice, &out->base);
-    if (!status.ok()) keep_first(&status, [&] { return os::close_file(out->fd); });
+  Status map_new_piece(const char *name, Kind kind, bool exportable, Allocation *out) {
+    MemoryPiece *piece = nullptr;
+    GMM_TRY(files_.create(name, out->size, exportable, &piece));
+    Status status = map_piece(piece, kind == Kind::kDevice, out);
+    if (!status.ok()) keep_first(&status, [&] { return files_.release(piece); });
     return status;
   }
 
@@ -485,6 +495,7 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
   std::atomic<uint64_t> taken_[HostCard::kDevices] = {};
   HostCard card_;
   std::atomic<bool> warned_unlocked_{false};
+  MemoryFiles files_;
   HostViews views_;  // empty unless strict
 };
 

@@ -35,7 +35,7 @@ Status HostSharedEvent::create(const HostAllocator &allocator, HostSharedEvent *
   if (status.ok() && ::fchmod(event->fd_, 0600) != 0)
     status =
         fail_native(GMM_ERROR_SYSTEM, errno, "Creating an event: the system refused to close its page to other users.");
-  if (status.ok()) status = os::map_file(kPageSize, os::page_size(), event->fd_, os::Access::kReadWrite, &base);
+  if (status.ok()) status = os::map_file(kPageSize, os::page_size(), event->fd_, 0, os::Access::kReadWrite, &base);
   event->page_ = static_cast<Page *>(base);  // the page is all zero
   if (status.ok())
     *out = event;
@@ -49,7 +49,7 @@ Status HostSharedEvent::open(const HostAllocator &allocator, int32_t fd, const P
   HostSharedEvent *event = allocator.create<HostSharedEvent>(allocator, true);
   if (event == nullptr) return no_memory_for("Opening an event");
   void *base = nullptr;
-  Status status = os::map_file(kPageSize, os::page_size(), fd, os::Access::kRead, &base);
+  Status status = os::map_file(kPageSize, os::page_size(), fd, 0, os::Access::kRead, &base);
   event->page_ = static_cast<Page *>(base);
   if (status.ok() && maker.connection >= 0) status = os::duplicate(maker.connection, &event->maker_.connection);
   if (status.ok() && maker.process >= 0) status = os::duplicate(maker.process, &event->maker_.process);

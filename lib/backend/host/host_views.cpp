@@ -79,9 +79,9 @@ Status HostViews::unreserve(void *base, uint64_t size) {
   return status;
 }
 
-Status HostViews::map(void *base, uint64_t size, int32_t fd) {
-  GMM_TRY(os::map_file_at(own(base), size, fd, os::Access::kReadWrite));
-  Status status = os::map_file_at(base, size, fd, os::Access::kNone);
+Status HostViews::map(void *base, uint64_t size, int32_t fd, uint64_t offset) {
+  GMM_TRY(os::map_file_at(own(base), size, fd, offset, os::Access::kReadWrite));
+  Status status = os::map_file_at(base, size, fd, offset, os::Access::kNone);
   if (!status.ok()) {
     MessageGuard message_guard;
     os::reserve_at(own(base), size).ignore();  // the caller gets the first failure

@@ -30,8 +30,8 @@ class HostViews {
   Status reserve(uint64_t size, uint64_t alignment, void **out);
   // Returns both views of a reservation to the system.
   Status unreserve(void *base, uint64_t size);
-  // Maps a file into both views of reserved addresses. The program's has no access.
-  Status map(void *base, uint64_t size, int32_t fd);
+  // Maps a range of a file into both views of reserved addresses. The program's has no access.
+  Status map(void *base, uint64_t size, int32_t fd, uint64_t offset);
   // Both views are addresses only.
   Status unmap(void *base, uint64_t size);
 

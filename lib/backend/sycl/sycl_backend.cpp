@@ -145,7 +145,7 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
 
   // --- USM allocations and the residency of shared ones --------------------------------------------------------------
 
-  Status allocate(Kind kind, Device device, uint64_t size, Allocation *out) override {
+  Status allocate(Kind kind, Device device, uint64_t size, bool, Allocation *out) override {
     DeviceState &state = states_[device.ordinal];
     auto *allocate = kind == Kind::kDevice ? api_.DPCTLaligned_alloc_device
                      : kind == Kind::kHost ? api_.DPCTLaligned_alloc_host

@@ -122,13 +122,10 @@ Status Extents::reserve(uint64_t bytes, uint64_t at_most, Region **out) {
 }
 
 Status Extents::allocate(uint64_t bytes, bool dedicated, Span **out, const CommTraits *comm) {
-  if (options_.kind == Kind::kVmm) {
-    GMM_TRY(allocate_mapped(bytes, out, comm));
-    (*out)->region->dedicated = dedicated;
-    return Status();
-  }
+  if (options_.kind == Kind::kVmm) return allocate_mapped(bytes, dedicated, out, comm);
   Allocation allocation;
-  GMM_TRY(core_.backend->allocate(options_.kind, options_.device, bytes, &allocation));
+  const bool exportable = dedicated || options_.exportable;
+  GMM_TRY(core_.backend->allocate(options_.kind, options_.device, bytes, exportable, &allocation));
   const uintptr_t base = reinterpret_cast<uintptr_t>(allocation.base);
   Region *region = core_.regions.take();
   Extent *extent = core_.extents.take();
@@ -150,19 +147,21 @@ Status Extents::allocate(uint64_t bytes, bool dedicated, Span **out, const CommT
 }
 
 // VMM: addresses for one extent, and the extent.
-Status Extents::allocate_mapped(uint64_t bytes, Span **out, const CommTraits *comm) {
+Status Extents::allocate_mapped(uint64_t bytes, bool dedicated, Span **out, const CommTraits *comm) {
   Region *region = nullptr;
   GMM_TRY(reserve(bytes, bytes, &region));
   if (comm != nullptr) {
     region->comm = true;
     region->peers |= comm->peers;
   }
+  region->exportable |= dedicated;
   Fill fill;
   fill.hole = region->first;
   if (Status status = add_one(&fill, bytes); !status.ok()) {
     end_region(region);
     return status;
   }
+  region->dedicated = dedicated;
   region->whole = true;
   *out = fill.filled;
   return Status();
@@ -174,6 +173,7 @@ void Extents::begin_region(Region *region, Span *span, bool dedicated) {
   region->base.store(span->begin(), std::memory_order_relaxed);
   region->size.store(span->bytes(), std::memory_order_relaxed);
   region->dedicated = dedicated;
+  region->exportable = dedicated || options_.exportable;
   region->whole = options_.kind != Kind::kVmm;
   region->comm = false;
   region->peers = options_.peers;

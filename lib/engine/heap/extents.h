@@ -158,7 +158,7 @@ class Extents {
   struct Cut {
     Span *before = nullptr, *extent = nullptr, *after = nullptr;
   };
-  Status allocate_mapped(uint64_t bytes, Span **out, const CommTraits *comm);
+  Status allocate_mapped(uint64_t bytes, bool dedicated, Span **out, const CommTraits *comm);
   Status add_one(Fill *fill, uint64_t size);
   void begin_region(Region *region, Span *span, bool dedicated);
   void return_region(Region *region, Span *span);

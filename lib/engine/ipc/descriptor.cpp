@@ -3,6 +3,7 @@
 
 #include <cinttypes>
 
+#include "base/memory_files.h"
 #include "base/os_memory.h"
 
 namespace gmm {
@@ -69,10 +70,25 @@ Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type,
   return Status();
 }
 
+Status check_exportable(const Core &core, const Heap &heap, const Extent &extent) {
+  const HeapOptions &options = heap.options();
+  const bool is_exportable = options.kind == Kind::kVmm ? core.backend->is_exportable(extent.handle)
+                             : (ipc_routes(core, options) & GMM_IPC_ROUTE_FD) == 0
+                                 ? true
+                                 : region_of(&extent)->allocation.fd >= 0;
+  if (is_exportable) return Status();
+  return fail(GMM_ERROR_NOT_SUPPORTED,
+              "The memory shares a file of this process with other memory, so its descriptor cannot leave the process: "
+              "only the first %u driver allocations have files of their own. Allocate the block from a heap with "
+              "GMM_HEAP_EXPORTABLE, or with GMM_ALLOC_DEDICATED.",
+              MemoryFiles::kOwnFiles);
+}
+
 Status open_extent(const Core &core, const Heap &heap, Extent &extent, int32_t *fd) {
+  GMM_TRY(check_exportable(core, heap, extent));
   extent.is_out.store(true, std::memory_order_relaxed);
   if (heap.options().kind == Kind::kVmm) return core.backend->export_fd(extent.handle, fd);
-  return os::duplicate(extent.region.load(std::memory_order_relaxed)->allocation.fd, fd);
+  return os::duplicate(region_of(&extent)->allocation.fd, fd);
 }
 
 const char *descriptor_type_name(gmm_fd_type type) {

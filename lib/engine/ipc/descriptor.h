@@ -19,6 +19,9 @@ uint32_t ipc_routes(const Core &core, const HeapOptions &options);
 // gmm_ipc_export_fd().
 Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type, gmm_ipc_fd_info *out);
 
+// NOT_SUPPORTED: the extent's descriptor would open other memory, too. With the heap's lock held.
+Status check_exportable(const Core &core, const Heap &heap, const Extent &extent);
+
 // Opens the descriptor of one extent, which the caller closes. With the heap's lock held; the extent is not paused.
 Status open_extent(const Core &core, const Heap &heap, Extent &extent, int32_t *fd);
 

@@ -90,6 +90,7 @@ Status IpcExports::describe(const Block &block, Export *out) const {
           GMM_ERROR_NOT_SUPPORTED,
           "gmm_ipc_export: the block lies over more than %u driver allocations; allocate it with GMM_ALLOC_DEDICATED.",
           kIpcMaxExtents);
+    GMM_TRY(prefix(check_exportable(core_, *block.heap, *extent), "gmm_ipc_export: "));
     if (out->extents++ == 0) out->first_extent = extent->id;
     out->last_extent = extent->id;
     out->size += size_of(*extent);

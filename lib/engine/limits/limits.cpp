@@ -57,14 +57,14 @@ bool Limits::ask(const gmm_oom_info &info) {
   return again;
 }
 
-Status Limits::explain(Status status, const char *what, const Heap &heap, uint64_t size, const TagTable &tags) {
+Status Limits::explain(Status status, const char *what, const Heap &heap, uint64_t size, TagTable &tags) {
   constexpr uint32_t kShown = 3;
   const int32_t device = heap.options().device.ordinal;
   const Tag *largest[kShown] = {};
   uint64_t held[kShown] = {};
-  for (gmm_tag tag = 1; tag <= tags.last(); ++tag) {
-    const Tag *holder = tags.get(tag);
-    uint64_t bytes = holder == nullptr ? 0 : holder->held_on[device].held();
+  tags.for_each([&](const Tag &tag) {
+    const Tag *holder = &tag;
+    uint64_t bytes = tag.held_on[device].held();
     for (uint32_t i = 0; i < kShown && bytes != 0; ++i)
       if (bytes > held[i]) {
         const uint64_t other_bytes = held[i];
@@ -74,7 +74,7 @@ Status Limits::explain(Status status, const char *what, const Heap &heap, uint64
         bytes = other_bytes;
         holder = other;
       }
-  }
+  });
   char text[320];
   int used = std::snprintf(text, sizeof text, "Device %d, largest holders:", device);
   for (uint32_t i = 0; i < kShown && held[i] != 0 && used > 0 && static_cast<size_t>(used) < sizeof text; ++i)

@@ -19,7 +19,7 @@ class Limits {
   // Asks the handler, without a lock held. True: try again.
   bool ask(const gmm_oom_info &info);
   // Adds the tags that hold the most memory of the device to the thread's message.
-  static Status explain(Status status, const char *what, const Heap &heap, uint64_t size, const TagTable &tags);
+  static Status explain(Status status, const char *what, const Heap &heap, uint64_t size, TagTable &tags);
 
  private:
   // A thread that is inside a handler. It lies on that thread's stack.

@@ -84,14 +84,43 @@ void set(Tag &tag, const gmm_tag_desc &desc) {
 
 // --- Numbers ---------------------------------------------------------------------------------------------------------
 
+constinit TagNumbers::Slot TagNumbers::near_[kNear] = {};
+constinit std::atomic<TagNumbers::Slot *> TagNumbers::far_[kFarSegments] = {};
+constinit std::atomic<uint32_t> TagNumbers::last_{GMM_TAG_DEFAULT};
+
+TagNumbers::Slot *TagNumbers::find_far(gmm_tag number) {
+  const uint32_t segment = static_cast<uint32_t>(std::bit_width(number / kNear)) - 1;
+  Slot *slots = far_[segment].load(std::memory_order_acquire);
+  return slots == nullptr ? nullptr : &slots[number - (kNear << segment)];
+}
+
+TagNumbers::Slot *TagNumbers::take(gmm_tag *number) {
+  uint32_t last = last_.load(std::memory_order_relaxed);
+  do {
+    if (last == UINT32_MAX) return nullptr;
+  } while (!last_.compare_exchange_weak(last, last + 1, std::memory_order_relaxed));
+  *number = last + 1;
+  if (*number < kNear) return &near_[*number];
+  const uint32_t segment = static_cast<uint32_t>(std::bit_width(*number / kNear)) - 1;
+  Slot *none = nullptr;
+  if (far_[segment].load(std::memory_order_acquire) == nullptr) {
+    Slot *made = static_cast<Slot *>(std::calloc(uint64_t{kNear} << segment, sizeof(Slot)));
+    if (made == nullptr) return nullptr;
+    if (!far_[segment].compare_exchange_strong(none, made, std::memory_order_acq_rel)) std::free(made);
+  }
+  return find_far(*number);
+}
+
 TagTable::TagTable(const HostAllocator &allocator)
     : allocator_(allocator), names_(allocator), memory_(allocator, sizeof(Tag), alignof(Tag)) {}
 
 TagTable::~TagTable() {
   g_tables.remove(key_);
-  for (gmm_tag tag = 1; tag <= last(); ++tag) allocator_.destroy(get(tag));
-  for (uint32_t i = 0; i < kFarSegments; ++i)
-    allocator_.deallocate(far_[i].load(std::memory_order_relaxed), (uint64_t{kNear} << i) * sizeof(Slot));
+  while (Tag *tag = default_tag_) {
+    default_tag_ = tag->newer;
+    if (tag->slot != nullptr) tag->slot->owner.store(0, std::memory_order_release);
+    allocator_.destroy(tag);
+  }
 }
 
 Status TagTable::init() {
@@ -103,28 +132,10 @@ Status TagTable::init() {
 }
 
 Status TagTable::unknown(gmm_tag tag) {
+  const TagNumbers::Slot *slot = TagNumbers::find(tag);
+  if (slot != nullptr && slot->owner.load(std::memory_order_relaxed) != 0)
+    return fail(GMM_ERROR_INVALID_TAG, "Tag %u belongs to another context; use a tag of the call's context.", tag);
   return fail(GMM_ERROR_INVALID_TAG, "Tag %u does not exist; make it with gmm_tag_create().", tag);
-}
-
-Tag *TagTable::get_far(gmm_tag tag) const {
-  const uint32_t segment = static_cast<uint32_t>(std::bit_width(tag / kNear)) - 1;
-  const Slot *slots = far_[segment].load(std::memory_order_acquire);
-  return slots == nullptr ? nullptr : slots[tag - (kNear << segment)].load(std::memory_order_acquire);
-}
-
-TagTable::Slot *TagTable::make_slot(gmm_tag tag) {
-  if (tag < kNear) return &near_[tag];
-  const uint32_t segment = static_cast<uint32_t>(std::bit_width(tag / kNear)) - 1;
-  Slot *slots = far_[segment].load(std::memory_order_relaxed);
-  if (slots == nullptr) {
-    const uint64_t size = (uint64_t{kNear} << segment) * sizeof(Slot);
-    void *memory = allocator_.allocate(size, alignof(Slot));
-    if (memory == nullptr) return nullptr;
-    std::memset(memory, 0, size);
-    slots = static_cast<Slot *>(memory);
-    far_[segment].store(slots, std::memory_order_release);
-  }
-  return &slots[tag - (kNear << segment)];
 }
 
 const Tag *TagTable::find_named(const char *name) const {
@@ -160,10 +171,14 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
     *out = known->number;
     return Status();
   }
-  const uint32_t number = last() + 1;
-  if (number == UINT32_MAX) return fail(GMM_ERROR_NOT_SUPPORTED, "A context numbers at most 4,294,967,294 tags.");
-  Slot *slot = names_.reserve() ? make_slot(number) : nullptr;
-  void *memory = slot == nullptr ? nullptr : memory_.take();
+  // The first tag is the default one, which has a number in every context.
+  gmm_tag number = GMM_TAG_DEFAULT;
+  TagNumbers::Slot *slot = nullptr;
+  void *memory = names_.reserve() ? memory_.take() : nullptr;
+  if (memory != nullptr && newest_ != nullptr && (slot = TagNumbers::take(&number)) == nullptr) {
+    memory_.retire(memory);
+    memory = nullptr;
+  }
   if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the tag \"%s\".", name);
   Tag *made = ::new (memory) Tag();
   std::strncpy(made->name, name, sizeof made->name - 1);
@@ -171,8 +186,14 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
   if (desc != nullptr) set(*made, *desc);
   names_.add(hash_of_text(name), made);
   ++count_;
-  slot->store(made, std::memory_order_release);
-  last_.store(number, std::memory_order_release);
+  made->older = newest_;
+  (newest_ == nullptr ? default_tag_ : newest_->newer) = made;
+  newest_ = made;
+  if (slot != nullptr) {
+    slot->tag = made;
+    slot->owner.store(key_.serial, std::memory_order_release);
+  }
+  made->slot = slot;
   *out = number;
   return Status();
 }
@@ -189,8 +210,8 @@ Status TagTable::update(gmm_tag tag, const gmm_tag_desc &desc) {
 void TagTable::list(gmm_tag *tags, uint32_t capacity, uint32_t *count) {
   LockGuard guard(mutex_);
   uint32_t written = 0;
-  for (gmm_tag tag = 1; written < capacity && tag <= last(); ++tag)
-    if (get(tag) != nullptr) tags[written++] = tag;
+  for (const Tag *tag = default_tag_; tag != nullptr && written < capacity; tag = tag->newer)
+    tags[written++] = tag->number;
   *count = count_;
 }
 
@@ -213,7 +234,9 @@ void TagTable::end(Tag &tag) {
   LockGuard guard(mutex_);
   names_.remove(hash_of_text(tag.name), [&](const Tag *each) { return each == &tag; });
   --count_;
-  make_slot(tag.number)->store(nullptr, std::memory_order_release);
+  tag.slot->owner.store(0, std::memory_order_release);
+  tag.older->newer = tag.newer;
+  (tag.newer == nullptr ? newest_ : tag.newer->older) = tag.older;
   memory_.retire(&tag);
 }
 

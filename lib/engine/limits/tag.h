@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tags: names for groups of allocations, and which one a thread allocates under.
 //
-// A tag is a number, which is never used again in its context. gmm_alloc() finds the tag of a number without a lock, so
-// the memory of a destroyed tag stays memory of tags. Names are found by their hash.
+// A tag is a number, which the process uses only once, so a number means nothing in any other context. Only
+// GMM_TAG_DEFAULT names a tag of each context. gmm_alloc() finds the tag of a number without a lock: the process has
+// one array of numbers, each with its context, and the memory of a destroyed tag stays memory of tags of its context.
+// Names are found by their hash.
 //
-// Locks: TagTable::mutex_ guards names, numbers and the settings of tags, and is a leaf. count_mutex, which comes
-// before it, guards Tag::counted. A thread that ends gives its
-// pushes back to the tables that still live (base/registry.h).
+// Locks: TagTable::mutex_ guards names, the list and the settings of tags, and is a leaf. count_mutex, which comes
+// before it, guards Tag::counted. A thread that ends gives its pushes back to the tables that still live
+// (base/registry.h).
 #ifndef GMM_ENGINE_LIMITS_TAG_H
 #define GMM_ENGINE_LIMITS_TAG_H
 
@@ -23,9 +25,38 @@
 
 namespace gmm {
 
+struct Tag;
+
+// The numbers of the process. The first ones are found by one load, those from kNear on lie in segments, each as large
+// as all numbers before it. Segments stay until the process ends.
+class TagNumbers {
+ public:
+  struct Slot {
+    std::atomic<uint64_t> owner;  // the serial of the table; 0: no tag has the number
+    Tag *tag;                     // does not change after `owner`; its memory stays as long as the table
+  };
+  static constexpr uint32_t kNear = 4096;
+
+  static const Slot *find(gmm_tag number) {
+    return __builtin_expect(number < kNear, 1) ? &near_[number] : find_far(number);
+  }
+  // The slot of a number that no tag had before. NULL without host memory, or without numbers.
+  static Slot *take(gmm_tag *number);
+
+ private:
+  static constexpr uint32_t kFarSegments = 20;
+  __attribute__((noinline, cold)) static Slot *find_far(gmm_tag number);
+
+  static Slot near_[kNear];
+  static std::atomic<Slot *> far_[kFarSegments];
+  static std::atomic<uint32_t> last_;
+};
+
 struct Tag {
   char name[64] = {};
   gmm_tag number = 0;
+  TagNumbers::Slot *slot = nullptr;        // NULL: the default tag
+  Tag *newer = nullptr, *older = nullptr;  // of the context, in the order of their numbers; with TagTable::mutex_
   std::atomic<gmm_contents> contents{GMM_CONTENTS_DROP};
   std::atomic<int32_t> priority{0};
   std::atomic<uint32_t> flags{0};       // GMM_TAG_*
@@ -43,8 +74,6 @@ struct Tag {
 // Any thread. A thread keeps the tags that it pushed, of all contexts, in its record (base/thread_record.h).
 class TagTable : NoCopy {
  public:
-  // The first so many numbers are found by one load. They cost 32 KiB a context.
-  static constexpr uint32_t kNear = 4096;
   static constexpr uint32_t kMaxTables = 16384;  // in a process
   static constexpr uint32_t kMaxDepth = 64;      // pushes of one thread on living contexts
 
@@ -55,12 +84,18 @@ class TagTable : NoCopy {
   Status create(const char *name, const gmm_tag_desc *desc, gmm_tag *out);
   Status update(gmm_tag tag, const gmm_tag_desc &desc);
   Status find(const char *name, gmm_tag *out);
-  // NULL for a number that is no tag.
+  // NULL for a number that is no tag of this context.
   Tag *get(gmm_tag tag) const {
-    return __builtin_expect(tag < kNear, 1) ? near_[tag].load(std::memory_order_acquire) : get_far(tag);
+    if (tag == GMM_TAG_DEFAULT) return default_tag_;
+    const TagNumbers::Slot *slot = TagNumbers::find(tag);
+    return slot == nullptr || slot->owner.load(std::memory_order_acquire) != key_.serial ? nullptr : slot->tag;
   }
-  // No tag has a larger number.
-  uint32_t last() const { return last_.load(std::memory_order_acquire); }
+  // fn(Tag &) for each tag in the order of their numbers; it takes no lock.
+  template <typename Fn>
+  void for_each(Fn fn) {
+    LockGuard guard(mutex_);
+    for (Tag *tag = default_tag_; tag != nullptr; tag = tag->newer) fn(*tag);
+  }
   // Writes up to `capacity` tags in ascending order, and how many there are.
   void list(gmm_tag *tags, uint32_t capacity, uint32_t *count);
 
@@ -78,6 +113,7 @@ class TagTable : NoCopy {
     const gmm_tag tag = common_.load(std::memory_order_relaxed);
     return __builtin_expect(tag != 0, 1) ? tag : current_of_thread();
   }
+  // The error of a number that is no tag of this context.
   static Status unknown(gmm_tag tag);
 
   // For gmm_stats_query(), which counts the tags that hold memory.
@@ -85,29 +121,21 @@ class TagTable : NoCopy {
   uint64_t counts = 0;
 
  private:
-  // Numbers from kNear on lie in segments, each as large as all numbers before it.
-  static constexpr uint32_t kFarSegments = 20;
-  using Slot = std::atomic<Tag *>;
-
   gmm_tag current_of_thread() const;
-  __attribute__((noinline, cold)) Tag *get_far(gmm_tag tag) const;
   // NULL: no tag has the name. With mutex_ held.
   const Tag *find_named(const char *name) const;
-  // The slot of a number, made now where it is far; NULL without host memory.
-  Slot *make_slot(gmm_tag tag);
 
   const HostAllocator allocator_;
   RegistryKey key_;
   Mutex mutex_{LockRank::kTagTable};
-  std::atomic<uint32_t> last_{0};
+  Tag *default_tag_ = nullptr;  // the first one
+  Tag *newest_ = nullptr;
   uint32_t count_ = 0;
   std::atomic<gmm_tag> default_{GMM_TAG_DEFAULT};
   // The current tag of every thread, as long as no thread ever pushed one; from then on 0.
   std::atomic<gmm_tag> common_{GMM_TAG_DEFAULT};
   HashTable<Tag *> names_;
   RetiredMemory memory_;
-  Slot near_[kNear] = {};
-  std::atomic<Slot *> far_[kFarSegments] = {};
 };
 
 }  // namespace gmm

@@ -104,6 +104,7 @@ struct Region : Link<HeapRegions> {
   std::atomic<uint64_t> generation{0};
   Span *first = nullptr;          // the span at its base
   bool dedicated = false;         // for one block
+  bool exportable = false;        // its memory can be exported, whatever the backend
   bool whole = false;             // one driver allocation: the region ends with it
   std::atomic<bool> comm{false};  // VMM, for network libraries
   uint32_t peers = 0;             // VMM: devices beside the heap's that have access
@@ -123,7 +124,7 @@ inline Heap *heap_of(const Region *region) {
 inline Status create_pages(Backend &backend, const Region &region, Device location, uint64_t size,
                            PhysicalHandle *out) {
   return region.comm && !location.is_host() ? backend.create_comm(location, size, out)
-                                            : backend.create(location, size, out);
+                                            : backend.create(location, size, region.exportable, out);
 }
 
 enum class SpanState : uint32_t {

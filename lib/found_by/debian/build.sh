@@ -23,7 +23,6 @@ trap 'rm -rf "$work"' EXIT
 
 abi=$(sed -n "s/^abi_version = '\([^']*\)'.*/\1/p" "$root/meson.build")
 version=$(sed -n "s/^  version: '\([^']*\)'.*/\1/p" "$root/meson.build")
-version=$version$(sed -n 's/^#define GMM_VERSION_SUFFIX "\(.*\)"/\1/p' "$root/include/gmm/version.h")
 mkdir "$work/gmm"
 commit=$(git -C "$root" stash create)
 git -C "$root" archive "${commit:-HEAD}" -- \
@@ -36,7 +35,7 @@ sed "s/@ABI@/$abi/g" debian/control.in >debian/control
 rm debian/control.in
 mv debian/libgmm.install "debian/libgmm$abi.install"
 cat >debian/changelog <<END
-gmm (${version//-/\~}) unstable; urgency=medium
+gmm (${version/rc/\~rc}) unstable; urgency=medium
 
   * See CHANGELOG.md.
 

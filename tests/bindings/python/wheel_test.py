@@ -28,7 +28,7 @@ files = {file.relative_to(source) for file in source.rglob("*.py*") if "__pycach
 missing = {file for file in files if not (installed / file).is_file()}
 assert not missing, missing
 from importlib import metadata
-licences = [file for file in metadata.files("gmm") if file.name == "LICENSE"]
+licences = [file for file in metadata.files("gmm-memory") if file.name == "LICENSE"]
 assert len(licences) == 1 and "Apache License" in licences[0].read_text(), licences
 import gmm.cupy, gmm.memory_saver, gmm.multiprocessing, gmm.rmm, gmm.vllm  # none needs its library yet
 try:
@@ -48,7 +48,7 @@ with tempfile.TemporaryDirectory() as folder:  # a library under another's name,
     code = f"import ctypes; ctypes.CDLL({links + '/' + by_name.LIBRARIES[0]!r}); import torch_memory_saver"
     subprocess.run([sys.executable, "-m", "gmm.memory_saver", "--folder", links, "run", sys.executable, "-c", code],
                    check=True)
-points = {point.group: point for point in metadata.distribution("gmm").entry_points}
+points = {point.group: point for point in metadata.distribution("gmm-memory").entry_points}
 points["torch.backends"].load()()  # does nothing without its variable
 assert points["vllm.general_plugins"].value == "gmm.vllm:plugin"
 from gmm._torch import compiler  # needs no PyTorch

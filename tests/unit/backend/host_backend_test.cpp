@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <filesystem>
+#include <vector>
 
 #include "backend_test.h"
 #include "base/os_memory.h"
@@ -60,13 +62,13 @@ TEST_F(HostBackendTest, MoreThanTheMachineHasIsRefused) {
   PhysicalHandle handle;
   Allocation out;
   const int descriptors = open_descriptors();
-  EXPECT_FAILS(GMM_ERROR_OUT_OF_MEMORY, large->create(kFirst, uint64_t{1} << 46, &handle));
-  EXPECT_FAILS(GMM_ERROR_OUT_OF_MEMORY, large->allocate(Kind::kDevice, kFirst, uint64_t{1} << 46, &out));
-  EXPECT_FAILS(GMM_ERROR_OUT_OF_MEMORY, large->allocate(Kind::kManaged, kFirst, uint64_t{1} << 46, &out));
-  EXPECT_FAILS(GMM_ERROR_OUT_OF_HOST_MEMORY, large->allocate(Kind::kHost, kFirst, uint64_t{1} << 46, &out));
-  EXPECT_FAILS(GMM_ERROR_OUT_OF_HOST_MEMORY, large->create(kHostLocation, uint64_t{1} << 46, &handle));
+  EXPECT_FAILS(GMM_ERROR_OUT_OF_MEMORY, large->create(kFirst, uint64_t{1} << 46, true, &handle));
+  EXPECT_FAILS(GMM_ERROR_OUT_OF_MEMORY, large->allocate(Kind::kDevice, kFirst, uint64_t{1} << 46, true, &out));
+  EXPECT_FAILS(GMM_ERROR_OUT_OF_MEMORY, large->allocate(Kind::kManaged, kFirst, uint64_t{1} << 46, true, &out));
+  EXPECT_FAILS(GMM_ERROR_OUT_OF_HOST_MEMORY, large->allocate(Kind::kHost, kFirst, uint64_t{1} << 46, true, &out));
+  EXPECT_FAILS(GMM_ERROR_OUT_OF_HOST_MEMORY, large->create(kHostLocation, uint64_t{1} << 46, true, &handle));
   EXPECT_EQ(open_descriptors(), descriptors);
-  ASSERT_OK(large->create(kFirst, kUnit, &handle));
+  ASSERT_OK(large->create(kFirst, kUnit, true, &handle));
   EXPECT_OK(large->release(handle));
   large->destroy();
 }
@@ -74,7 +76,7 @@ TEST_F(HostBackendTest, MoreThanTheMachineHasIsRefused) {
 TEST_F(HostBackendTest, ExportedFilesCannotShrink) {
   PhysicalHandle handle;
   int32_t fd = -1;
-  ASSERT_OK(backend_->create(kFirst, 2 * kUnit, &handle));
+  ASSERT_OK(backend_->create(kFirst, 2 * kUnit, true, &handle));
   ASSERT_OK(backend_->export_fd(handle, &fd));
   EXPECT_EQ(ftruncate(fd, 0), -1);
   EXPECT_EQ(ftruncate(fd, 4 * static_cast<off_t>(kUnit)), -1);
@@ -87,6 +89,38 @@ TEST_F(HostBackendTest, ExportedFilesCannotShrink) {
   EXPECT_FAILS(GMM_ERROR_IPC_INVALID_HANDLE, backend_->import_fd(loose, kUnit, kFirst, &imported));
   close(loose);
   EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->import_fd(loose, kUnit, kFirst, &imported));
+}
+
+TEST_F(HostBackendTest, ManyHandlesNeedFewDescriptors) {
+  constexpr uint32_t kHandles = 100000;
+  Backend *large = nullptr;
+  ASSERT_OK(host_backend_create(HostAllocator(), log_.log(), {uint64_t{1} << 50}, &large));
+  void *base = nullptr;
+  ASSERT_OK(large->reserve(kHandles * kUnit, &base));
+  const int before = open_descriptors();
+  std::vector<PhysicalHandle> handles(kHandles);
+  const auto at = [&](uint32_t i) { return static_cast<char *>(base) + i * kUnit; };
+  for (uint32_t i = 0; i < kHandles; ++i) {
+    ASSERT_OK(large->create(kFirst, kUnit, false, &handles[i]));
+    ASSERT_OK(large->map(at(i), kUnit, handles[i]));
+  }
+  ASSERT_OK(large->set_access(base, kHandles * kUnit, kFirst, 0));
+  EXPECT_LT(open_descriptors() - before, 64);
+  for (uint32_t i : {0u, 40u, 41u, kHandles - 1}) std::memset(at(i), static_cast<int>(i % 100 + 1), kUnit);
+  EXPECT_EQ(at(40)[kUnit - 1], 41);
+  EXPECT_EQ(at(41)[0], 42);
+  int32_t fd = -1;
+  EXPECT_FALSE(large->is_exportable(handles[41]));  // a descriptor would open handles[40] too
+  ASSERT_OK(large->unmap(at(41), kUnit));
+  ASSERT_OK(large->release(handles[41]));
+  EXPECT_EQ(at(40)[kUnit - 1], 41);
+  ASSERT_OK(large->create(kFirst, kUnit, true, &handles[41]));
+  ASSERT_OK(large->export_fd(handles[41], &fd));
+  close(fd);
+  for (uint32_t i = 0; i < kHandles; ++i) ASSERT_OK(large->release(handles[i]));
+  ASSERT_OK(large->unmap(base, kHandles * kUnit));
+  ASSERT_OK(large->unreserve(base, kHandles * kUnit));
+  large->destroy();
 }
 
 TEST_F(HostBackendTest, AStreamCannotWaitForItself) {

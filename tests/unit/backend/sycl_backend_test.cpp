@@ -93,7 +93,7 @@ TEST_F(SyclBackendTest, KindsAreTheSameOnBothSides) {
   for (const auto &each : kinds) {
     SCOPED_TRACE(each.type);
     Allocation ours;
-    ASSERT_OK(backend().allocate(each.kind, kFirst, kUnit, &ours));
+    ASSERT_OK(backend().allocate(each.kind, kFirst, kUnit, false, &ours));
     EXPECT_EQ(api_.DPCTLUSM_GetPointerType(ours.base, context_), each.type);
     EXPECT_EQ(api_.DPCTLUSM_GetPointerType(static_cast<char *>(ours.base) + kUnit - 1, context_), each.type);
     ASSERT_OK(backend().deallocate(ours));
@@ -121,7 +121,7 @@ void add_one(void *value) { ++*static_cast<uint8_t *>(value); }
 // The program's queues are streams, in order or not.
 TEST_F(SyclBackendTest, QueuesOfTheProgramAreStreams) {
   Allocation memory;
-  ASSERT_OK(backend().allocate(Kind::kHost, kFirst, 4 * kUnit, &memory));
+  ASSERT_OK(backend().allocate(Kind::kHost, kFirst, 4 * kUnit, false, &memory));
   uint8_t *const bytes = static_cast<uint8_t *>(memory.base);
   for (const int properties : {0, sycl::kInOrder}) {
     SCOPED_TRACE(properties);

@@ -59,13 +59,16 @@ class FailingBackend final : public Backend {
   type name parameters qualifiers { return inner_->name(__VA_ARGS__); }
 
   MAY_REFUSE(device_info, (Device device, gmm_device_info *out), device, out)
-  MAY_REFUSE(allocate, (Kind kind, Device device, uint64_t size, Allocation *out), kind, device, size, out)
+  MAY_REFUSE(allocate, (Kind kind, Device device, uint64_t size, bool exportable, Allocation *out), kind, device, size,
+             exportable, out)
   MAY_REFUSE(deallocate, (const Allocation &allocation), allocation)
   MAY_REFUSE(pin, (void *base, uint64_t size, uint32_t flags, Device device, void **device_pointer), base, size, flags,
              device, device_pointer)
   MAY_REFUSE(unpin, (void *base, uint64_t size), base, size)
   MAY_REFUSE(unreserve, (void *base, uint64_t size), base, size)
-  MAY_REFUSE(create, (Device location, uint64_t size, PhysicalHandle *out), location, size, out)
+  MAY_REFUSE(create, (Device location, uint64_t size, bool exportable, PhysicalHandle *out), location, size, exportable,
+             out)
+  bool is_exportable(PhysicalHandle handle) override { return inner_->is_exportable(handle); }
   MAY_REFUSE(release, (PhysicalHandle handle), handle)
   MAY_REFUSE(map, (void *base, uint64_t size, PhysicalHandle handle), base, size, handle)
   MAY_REFUSE(unmap, (void *base, uint64_t size), base, size)

@@ -16,7 +16,7 @@ TEST(DeferredRelease, AddressesAreNobodysWhileAMappingIsRefused) {
   void *base = nullptr;
   PhysicalHandle handle;
   ASSERT_TRUE(backend.reserve(kSize, &base).ok());
-  ASSERT_TRUE(backend.create(Device{0}, kSize, &handle).ok());
+  ASSERT_TRUE(backend.create(Device{0}, kSize, false, &handle).ok());
   ASSERT_TRUE(backend.map(base, kSize, handle).ok());
   backend.refuse(1, "unmap", true);
   deferred.unmap(backend, base, kSize);

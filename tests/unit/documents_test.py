@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The samples of the documents compile and run as they stand there, on the host backend; links and options exist.
+
+Usage: documents_test.py ROOT BUILD PYTHON
+A language that the build has not, or a package that is not here, skips its samples.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
+
+root, build, python = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), sys.argv[3]
+JAR, ASSEMBLY = build / "bindings" / "java" / "gmm.jar", build / "bindings" / "csharp" / "Gmm.dll"
+PACKAGE = build / "bindings" / "python"
+#: What the samples take from the reader's own program.
+NAMES = """
+import gmm
+context = gmm.Context()
+buffer, obj = context.alloc(1 << 16, gmm.Kind.HOST, dedicated=True), bytes(8)
+"""
+#: A sample that says one of these runs on a GPU only: tests/bindings/interop tests what it shows.
+GPU = (".cuda", "set_enabled_uvm", "gmm.memory_saver")
+ENVIRONMENT = {**os.environ, "GMM_BACKEND": "host", "LD_LIBRARY_PATH": f"{build / 'lib'}:{ASSEMBLY.parent}",
+               "PYTHONPATH": str(PACKAGE)}
+
+
+def run(*commands):
+    """Runs the commands in the sample's folder, one after the other. Returns what they printed, and the last code."""
+    for command in commands:
+        done = subprocess.run([str(word) for word in command], cwd=folder, env=ENVIRONMENT, capture_output=True,
+                              text=True, timeout=120, check=False)
+        if done.returncode != 0:
+            break
+    return done
+
+
+def in_c(sample):
+    if "int main" not in sample:
+        return "it is a part of a program, as tests/opengl has it"
+    (folder / "sample.c").write_text(sample)
+    return run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-I", root / "include", "sample.c", "-o", "sample",
+                "-L", build / "lib", "-lgmm"], ["./sample"])
+
+
+def in_python(sample):
+    interpreter = python
+    if not (PACKAGE / "gmm" / "__init__.py").exists():
+        return "the build has no Python"
+    if any(word in sample for word in GPU):
+        return "it needs a GPU"
+    if "torch" in sample:
+        interpreter, sample = root / ".deps" / "torch" / "bin" / "python", "import torch\n" + sample
+        if not interpreter.exists():
+            return "PyTorch is not here"
+    (folder / "sample.py").write_text(sample if "import gmm" in sample else NAMES + sample)
+    return run([interpreter, "sample.py"])
+
+
+def in_java(sample):
+    if not JAR.exists():
+        return "the build has no Java"
+    imports, rest = re.match(r"((?:import [^\n]*\n)*)(.*)", sample, re.DOTALL).groups()
+    (folder / "Sample.java").write_text(
+        f"{imports}class Sample {{ public static void main(String[] words) throws Exception {{\n{rest}\n}} }}\n")
+    return run(["java", "-cp", JAR, "Sample.java"])
+
+
+def in_csharp(sample):
+    if not ASSEMBLY.exists():
+        return "the build has no C#"
+    imports, rest = re.match(r"((?:using [^\n(]*\n)*)(.*)", sample, re.DOTALL).groups()
+    (folder / "Sample.cs").write_text(f"{imports}class Sample {{ static void Main() {{\n{rest}\n}} }}\n")
+    shutil.copy(ASSEMBLY, folder)
+    return run(["mcs", "-r:Gmm.dll", "Sample.cs"], ["mono", "Sample.exe"])
+
+
+for document, language, run_sample in (
+        ("README.md", "c", in_c), ("README.md", "python", in_python),
+        ("bindings/python/README.md", "python", in_python),
+        ("bindings/java/README.md", "java", in_java), ("bindings/csharp/README.md", "csharp", in_csharp)):
+    found = re.findall(rf"^```{language}\n(.*?)^```$", (root / document).read_text(encoding="utf-8"), re.M | re.S)
+    tap.check(found, f"{document} has samples in {language}")
+    for number, sample in enumerate(found, 1):
+        name = f"{document}, sample {number} in {language}"
+        with tempfile.TemporaryDirectory() as made:
+            folder = pathlib.Path(made)
+            done = run_sample(sample)
+        if isinstance(done, str):
+            tap.skip(name, done)
+        else:
+            tap.check(done.returncode == 0 and (document != "README.md" or done.stdout == "7\n"), name,
+                      done.stdout + done.stderr)
+
+text = (root / "README.md").read_text(encoding="utf-8")
+gone = [f"README.md: {target}" for target in re.findall(r"^    \./(\S+)", text, re.MULTILINE)
+        if not os.access(root / target, os.X_OK)]
+for top in ("", "lib", "bindings", "tests", "examples"):
+    for page in (root / top).glob("*.md" if top == "" else "**/*.md"):
+        gone += [f"{page.relative_to(root)}: {target}"
+                 for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+                 if not (page.parent / target).exists()]
+tap.check(not gone, "what the pages point at is there", gone)
+options = set(re.findall(r"option\('(\w+)'", (root / "meson_options.txt").read_text(encoding="utf-8")))
+unknown = [name for name in re.findall(r"`-D(\w+)=", text) if name not in options | {"default_library", "NAME"}]
+tap.check(not unknown, "the options that README.md names exist", unknown)
+tap.finish()
