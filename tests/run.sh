@@ -145,7 +145,7 @@ build_sanitized() {
 # it includes what it needs. The tests are those that a library's absence changes: checksums of kept contents, and the
 # command. Without GoogleTest Meson leaves out the unit tests alone.
 without=build-without-optional-libraries
-without_tests=('conformance_context on host' symbols 'include graph' README 'conformance_backup on host'
+without_tests=('conformance_context on host' symbols 'include graph' documents 'conformance_backup on host'
   'conformance_pause on host' 'fault_undo on host')
 build_without() {
   setup_configure "$without" -Doptimization=0 -Dwerror=true -Dbench=false -Dpython=disabled -Djava=disabled \

@@ -142,14 +142,19 @@ static void hear(void *user, gmm_log_level level, const char *message) {
   if (level == GMM_LOG_WARNING) snprintf(user, 256, "%s", message);
 }
 CASE(a_report_without_memory_says_so) {
-  for (unsigned k = 0; k < 3; ++k) {
+  bool is_said = false;
+  for (unsigned k = 0; k < 4; ++k) {  // the call that fails may be another one of the context's end
     char last[256] = "";
     begin_counted((gmm_log_callback){hear, last});
     for (unsigned i = 0; i < 5; ++i) ALLOC(1000);
     counted.fail_at = counted.calls + k;
     end_counted();
-    CHECK_MESSAGE(strstr(last, "Not all blocks that are live are reported") != NULL, "%s", last);
+    const bool is_whole = strstr(last, "5 blocks of 5000 bytes in all are live") != NULL;
+    const bool is_part = strstr(last, "Not all blocks that are live are reported") != NULL;
+    CHECK_MESSAGE(is_whole || is_part, "%s", last);
+    is_said |= is_part;
   }
+  CHECK(is_said);
 }
 
 // --- Another thread --------------------------------------------------------------------------------------------------

@@ -28,12 +28,13 @@ struct Target {
   static constexpr size_t kAnswerSize = sizeof(LeaseCommand);
   FuzzFolder place;
   int32_t folder = -1;
+  const IpcPolicy policy;  // lives as long as the server
   Server *server = nullptr;
   std::thread thread;
   Target() {
     os::FolderFacts facts;
     require(os::open_socket_folder(place.path, false, &folder, &facts) == 0);
-    server = new Server(folder, IpcPolicy(), false);
+    server = new Server(folder, policy, false);
     require(server->open(-1).ok());
     thread = std::thread([this] { server->run(); });
   }

@@ -38,7 +38,7 @@ class PeerServer : NoCopy {
     uint64_t since = 0;  // when it became pending
   };
 
-  // The policy must not change while the thread runs.
+  // The policy must live as long as the server, and not change while the thread runs.
   PeerServer(const HostAllocator &allocator, const IpcPolicy &policy)
       : allocator_(allocator), policy_(policy), connections_(allocator) {}
   ~PeerServer() = default;

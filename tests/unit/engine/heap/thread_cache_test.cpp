@@ -69,6 +69,8 @@ TEST(ThreadCacheLogTest, TheLogIsCalledWhenTheCacheIsLeft) {
   EXPECT_EQ(heard.inside, 0u);
   engine.backend->refuse(0);
   EXPECT_TRUE(engine.backend->synchronize(Device{0}).ok());
+  EXPECT_TRUE(heap->drain_caches(true).ok());
+  EXPECT_TRUE(heap->close(false).ok()) << last_message();
 }
 
 // A stale pointer into spans that others recycle: refused, or the free of a block that starts there.
