@@ -83,7 +83,7 @@ class Trainer:
             self.statistics = gmm.context().stats
         import torch
 
-        self.torch, self.allocator, self.done = torch, allocator, 0
+        self.torch, self.allocator, self.losses = torch, allocator, []
         self.shape, self.device = SMALL if allocator else TINY, "cuda" if allocator else "cpu"
         torch.manual_seed(1)
         torch.set_float32_matmul_precision("high")
@@ -100,15 +100,14 @@ class Trainer:
     def step(self):
         """The seconds of one step."""
         start = time.perf_counter()
-        batch = self.data[self.done % len(self.data)]
-        self.done += 1
+        batch = self.data[len(self.losses) % len(self.data)]
         self.optimizer.zero_grad(set_to_none=True)
         with self.torch.autocast(self.device, dtype=self.torch.bfloat16):
             loss = self.model(batch[:, :-1], batch[:, 1:])
         loss.backward()
         self.torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
-        self.loss = loss.detach()
+        self.losses.append(loss.detach())
         if self.allocator:
             self.torch.cuda.synchronize()
         return time.perf_counter() - start
@@ -119,13 +118,15 @@ class Trainer:
             self.statistics().backend_calls if self.allocator == "gmm" else 0)
 
     def end(self):
-        """Peak reserved bytes, peak live bytes, and the last loss."""
+        """Peak reserved bytes, peak live bytes, and the mean losses of the first and of the last epoch."""
         if self.allocator == "gmm":
             now = self.statistics(device=0)
             peaks = now.peak_reserved_bytes, now.peak_live_bytes
         else:
             peaks = self.torch.cuda.max_memory_reserved(), self.torch.cuda.max_memory_allocated()
-        return *(peaks if self.allocator else (0, 0)), float(self.loss)
+        epoch = len(self.data)
+        losses = [statistics.mean(map(float, part)) for part in (self.losses[:epoch], self.losses[-epoch:])]
+        return *(peaks if self.allocator else (0, 0)), *losses
 
 
 def start(name, trainer):
@@ -155,11 +156,13 @@ def main():
             trainer.kill()
     print("# step: " + ", ".join(f"{name} {1e3 * statistics.median(times[name]):.3f} ms" for name in times) +
           f"; ratios of blocks {' '.join(f'{one:.3f}' for one in ratios)}; calls of gmm into the driver so far {calls}")
-    for name, (reserved, live, loss) in ends.items():
-        print(f"# {name}: peak reserved {reserved / MIB:.1f} MiB, peak live {live / MIB:.1f} MiB, last loss {loss:.4f}",
-              flush=True)
-    (theirs, _, their_loss), (ours, _, our_loss), ratio = ends["torch"], ends["gmm"], statistics.median(ratios)
-    tap.check(abs(their_loss - our_loss) < 0.1, "GPT-2 small: the losses of both agree")
+    for name, (reserved, live, first, last) in ends.items():
+        print(f"# {name}: peak reserved {reserved / MIB:.1f} MiB, peak live {live / MIB:.1f} MiB, "
+              f"losses from {first:.4f} to {last:.4f}", flush=True)
+    (theirs, _, *their_losses), (ours, _, *our_losses), ratio = ends["torch"], ends["gmm"], statistics.median(ratios)
+    # The kernels add in any order, and the difference grows with each step.
+    tap.check(all(abs(one - other) < most for one, other, most in zip(their_losses, our_losses, (0.02, 0.5))),
+              "GPT-2 small: the losses of both agree")
     if not rehearse:
         tap.check(ratio <= SLOWER, f"GPT-2 small: a step takes {ratio:.4f} of the time with PyTorch's "
                                    f"allocator (at most {SLOWER})")

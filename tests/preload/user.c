@@ -610,6 +610,7 @@ static void no_space_at_resume(void) {
   while (count < 1024 && left > 100 * MIB) {
     if (cudaMalloc(&others[count], left > 256 * MIB ? left - 175 * MIB : 64 * MIB) != 0) break;
     ++count;
+    usleep(100000);  // a process that has just ended may still give memory back
     IS(cudaMemGetInfo(&left, &total), 0);
   }
   CHECK(library.resume("weights") < 0);
