@@ -368,6 +368,29 @@ VMM_CASE(the_end_of_a_watch_waits_for_its_call) {
   CHECK_PATTERN(block, SIZE, 12);
 }
 
+VMM_CASE(pauses_at_once_call_their_own_watchers) {
+  threads_tag = make_tag("held", GMM_CONTENTS_HOST);
+  const gmm_tag other = make_tag("other", GMM_CONTENTS_HOST);
+  void *block = block_of(threads_tag, 13), *block_of_other = block_of(other, 14);
+  listener a = {.name = "a", .held_event = GMM_WATCH_PREPARE}, b = {.name = "b"};
+  watch_tag(&a, ALL, threads_tag, 0);
+  watch_tag(&b, ALL, other, 0);
+  gmm_result result = GMM_ERROR_NOT_READY;
+  pthread_t pausing;
+  REQUIRE(pthread_create(&pausing, NULL, pause_on_thread, &result) == 0);
+  SOON(atomic_load(&a.is_inside) == 1);
+  OK(pause_of(other));
+  OK(resume_of(other));
+  HEARD("aP bP bL bR");
+  atomic_store(&a.is_let_go, 1);
+  pthread_join(pausing, NULL);
+  RESULT(result, GMM_OK);
+  OK(resume_of(threads_tag));
+  HEARD("aL aR");
+  CHECK_PATTERN(block, SIZE, 13);
+  FREE(block, block_of_other);
+}
+
 // Watchers begin and end while memory pauses and resumes. Each hears PREPARE before LOSING, and RESTORED at the end of
 // what it lost.
 static atomic_int phases_wrong, rounds_done;

@@ -2,7 +2,6 @@
 #include "engine/heap/stream_order.h"
 
 #include <thread>
-#include <vector>
 
 #include "engine/heap/test_support.h"
 
@@ -67,19 +66,6 @@ TEST_F(StreamOrderTest, MemoryFreedInACaptureOfAPerThreadStreamIsItsOwnUntilTheE
   EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
   EXPECT_TRUE(order.note_frees(mine).ok());
   EXPECT_TRUE(order.put_behind(b, bits).ok());
-}
-
-TEST_F(StreamOrderTest, MoreStreamsThanBitsShareTheLastOne) {
-  std::vector<StreamKey> keys;
-  std::vector<uint64_t> stamps;
-  for (uint32_t i = 0; i < 70; ++i) {
-    keys.push_back(StreamKey{engine.stream()});
-    EXPECT_NE(order.bit_of(keys[i]), 0u);
-    stamps.push_back(free_on(keys[i]));
-  }
-  EXPECT_EQ(order.bit_of(keys[69]), order.bit_of(keys[68]));
-  for (const StreamKey &key : keys) finish(key);
-  for (uint32_t i = 0; i < 70; ++i) EXPECT_EQ(done(order.bit_of(keys[i]), stamps[i]), order.bit_of(keys[i])) << i;
 }
 
 TEST_F(StreamOrderTest, AThreadsOwnStreamIsNotedAndItsPlaceUsedAgain) {
