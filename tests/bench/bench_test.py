@@ -8,6 +8,7 @@ Usage: bench_test.py SOURCE_ROOT GMM_BENCH [FOLDER_OF_FAKE_CUDA]
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,8 @@ FAKE_CUDA = sys.argv[3] if len(sys.argv) > 3 else None
 KINDS = {"device", "vmm", "host", "managed"}
 GMM = {"gmm", "gmm-heap"}
 SHORT = ["--samples", "3", "--sample-us", "20"]
+# The fake driver has a descriptor for each handle, and a replayed trace has 1,900.
+resource.setrlimit(resource.RLIMIT_NOFILE, 2 * resource.getrlimit(resource.RLIMIT_NOFILE)[1:])
 
 
 def bench(backend, *arguments):
