@@ -57,7 +57,7 @@ def in_python(sample):
         return "it needs a GPU"
     if "torch" in sample:
         interpreter, sample = root / ".deps" / "torch" / "bin" / "python", "import torch\n" + sample
-        if not interpreter.exists():
+        if not (root / ".deps" / "torch" / "ready").exists():  # the set-up may still fetch it
             return "PyTorch is not here"
     (folder / "sample.py").write_text(sample if "import gmm" in sample else NAMES + sample)
     return run([interpreter, "sample.py"])
