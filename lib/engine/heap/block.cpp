@@ -5,6 +5,21 @@
 
 namespace gmm {
 
+Status find_locked(const Core &core, const void *address, const char *operation, Block *out, HeapLock *lock) {
+  for (;;) {
+    GMM_TRY(find_block(core, address, operation, out));
+    Heap *heap = out->heap;
+    heap->mutex.lock();
+    const Status status = find_block(core, address, operation, out);
+    if (status.ok() && out->heap == heap) {
+      lock->heap_ = heap;
+      return status;
+    }
+    heap->mutex.unlock();  // another thread freed the block, and the address may be another heap's
+    GMM_TRY(status);
+  }
+}
+
 const char *kind_name(Kind kind) {
   constexpr const char *kNames[kKindCount] = {"unspecified", "DEVICE", "VMM", "HOST", "MANAGED"};
   return kNames[static_cast<uint32_t>(kind)];

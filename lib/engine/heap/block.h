@@ -24,6 +24,19 @@ struct Block {
 Status find_block(const Core &core, const void *address, const char *operation, Block *out);
 // Finds it without a message: false when there is none.
 bool find_block(const Core &core, const void *address, Block *out);
+// The lock of a heap from find_locked() on.
+class HeapLock : NoCopy {
+ public:
+  ~HeapLock() {
+    if (heap_ != nullptr) heap_->mutex.unlock();
+  }
+
+ private:
+  friend Status find_locked(const Core &, const void *, const char *, Block *, HeapLock *);
+  Heap *heap_ = nullptr;
+};
+// find_block() under the lock of the block's heap, which `lock` releases.
+Status find_locked(const Core &core, const void *address, const char *operation, Block *out, HeapLock *lock);
 // "DEVICE", "VMM", "HOST" or "MANAGED", for messages.
 const char *kind_name(Kind kind);
 // Checks that [address, address + size) lies in the block; size 0 becomes the rest of the block.

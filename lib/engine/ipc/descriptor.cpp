@@ -47,8 +47,8 @@ Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type,
         "gmm_ipc_export_fd(%p): %s memory of device %d has no descriptor of type %s; gmm_query() says which routes "
         "it has, and GMM_FD_DEFAULT asks for the usual type.",
         memory, kind_name(kind), device.ordinal, descriptor_type_name(type));
-  LockGuard heap_guard(block.heap->mutex);
-  GMM_TRY(find_block(core, memory, "gmm_ipc_export_fd", &block));
+  HeapLock heap_lock;
+  GMM_TRY(find_locked(core, memory, "gmm_ipc_export_fd", &block, &heap_lock));
   if (block.paused)
     return fail(GMM_ERROR_PAUSED, "gmm_ipc_export_fd(%p): the block is paused; resume its tag first.", memory);
   const uintptr_t begin = base_of(*block.extent);
@@ -72,11 +72,10 @@ Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type,
 
 Status check_exportable(const Core &core, const Heap &heap, const Extent &extent) {
   const HeapOptions &options = heap.options();
-  const bool is_exportable = options.kind == Kind::kVmm ? core.backend->is_exportable(extent.handle)
-                             : (ipc_routes(core, options) & GMM_IPC_ROUTE_FD) == 0
-                                 ? true
-                                 : region_of(&extent)->allocation.fd >= 0;
-  if (is_exportable) return Status();
+  const bool needs_file = (ipc_routes(core, options) & GMM_IPC_ROUTE_FD) != 0;
+  if (options.kind == Kind::kVmm ? core.backend->is_exportable(extent.handle)
+                                 : !needs_file || region_of(&extent)->allocation.fd >= 0)
+    return Status();
   return fail(GMM_ERROR_NOT_SUPPORTED,
               "The memory shares a file of this process with other memory, so its descriptor cannot leave the process: "
               "only the first %u driver allocations have files of their own. Allocate the block from a heap with "

@@ -143,8 +143,8 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
   IpcHandle handle;
   settings_.freeze();
   GMM_TRY(broker_.start(&handle.exporter));
-  LockGuard heap_guard(block.heap->mutex);
-  GMM_TRY(find_block(core_, memory, "gmm_ipc_export", &block));
+  HeapLock heap_lock;
+  GMM_TRY(find_locked(core_, memory, "gmm_ipc_export", &block, &heap_lock));
   if (block.paused)
     return fail(GMM_ERROR_PAUSED, "gmm_ipc_export(%p): the block is paused; resume its tag first.", memory);
   LockGuard guard(mutex_);
@@ -199,8 +199,8 @@ Status IpcExports::export_legacy(const void *memory, gmm_ipc_legacy_info *out) {
                 "gmm_ipc_export_legacy(%p): %s memory of device %d has no legacy handle of the driver; allocate DEVICE "
                 "memory on a GPU, or use gmm_ipc_export().",
                 memory, kind_name(block.heap->options().kind), block.heap->options().device.ordinal);
-  LockGuard heap_guard(block.heap->mutex);
-  GMM_TRY(find_block(core_, memory, "gmm_ipc_export_legacy", &block));
+  HeapLock heap_lock;
+  GMM_TRY(find_locked(core_, memory, "gmm_ipc_export_legacy", &block, &heap_lock));
   const Allocation &allocation = block.extent->region.load(std::memory_order_relaxed)->allocation;
   uint8_t bytes[kLegacyHandleSize];
   GMM_TRY(core_.backend->legacy_export(allocation.driver_base, bytes));
