@@ -4,11 +4,6 @@
 #include "base/os_memory.h"
 
 namespace gmm {
-namespace {
-
-constexpr uint64_t kSharedSize = uint64_t{1} << 62;
-
-}  // namespace
 
 MemoryFiles::~MemoryFiles() {
   if (shared_fd_ >= 0) os::close_file(shared_fd_).ignore();
@@ -20,17 +15,13 @@ bool MemoryFiles::open_shared() {
   return shared_fd_ >= 0;
 }
 
-bool MemoryFiles::may_have_file(bool exportable, MemoryPiece *piece) {
-  if (exportable) return true;
-  LockGuard guard(mutex_);
-  if (own_files_ == kOwnFiles) return false;
-  ++own_files_;
-  piece->is_ordinary = true;
-  return true;
-}
-
 Status MemoryFiles::take(const char *name, bool exportable, MemoryPiece *piece) {
-  if (may_have_file(exportable, piece)) {
+  if (!exportable) {
+    LockGuard guard(mutex_);
+    piece->is_ordinary = own_files_ < kOwnFiles;
+    own_files_ += piece->is_ordinary ? 1 : 0;
+  }
+  if (exportable || piece->is_ordinary) {
     const Status status = os::memory_file_create(name, piece->size, &piece->fd);
     if (status.ok() || exportable) return status;
     // The process may be out of descriptors, which the shared file does not need.

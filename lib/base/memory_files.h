@@ -47,8 +47,9 @@ class MemoryFiles {
   Status release(MemoryPiece *piece);
 
  private:
+  static constexpr uint64_t kSharedSize = uint64_t{1} << 62;  // bytes of the sparse file
+
   Status end(const MemoryPiece &piece);
-  bool may_have_file(bool exportable, MemoryPiece *piece);
   Status take(const char *name, bool exportable, MemoryPiece *piece);
   // False: the process has a limit of file sizes or no descriptor, so each piece has a file of its own.
   bool open_shared();

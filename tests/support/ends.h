@@ -8,9 +8,12 @@
 #define GMM_TESTS_ENDS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 // Whether the backend is the host, or CUDA on the fake driver of the tests, which was opened before.
 bool on_host_or_fake_driver(void);
+// The open descriptors of the process. `print`: each with what it opens.
+uint64_t descriptors_now(bool print);
 // open_context() calls it before the program's first context.
 void ends_begin(void);
 // The last case, and check_finish().

@@ -30,7 +30,6 @@ constexpr gmm_kind_mask kKinds =
 // MemoryPiece::user is the device whose memory the piece counts against; imported and host memory count against none.
 PhysicalHandle handle_of(MemoryPiece *piece) { return {reinterpret_cast<uintptr_t>(piece)}; }
 MemoryPiece *piece_of(PhysicalHandle handle) { return reinterpret_cast<MemoryPiece *>(handle.value); }
-MemoryPiece *piece_of(const Allocation &allocation) { return static_cast<MemoryPiece *>(allocation.driver_base); }
 
 HostEvent *event_of(NativeEvent event) { return reinterpret_cast<HostEvent *>(event); }
 
@@ -176,7 +175,7 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
                                         : os::unmap(allocation.base, allocation.size));
     count_call();
     if (allocation.kind == Kind::kDevice) give_back(allocation.device, allocation.size);
-    MemoryPiece *piece = piece_of(allocation);
+    MemoryPiece *piece = static_cast<MemoryPiece *>(allocation.driver_base);
     return piece == nullptr ? Status() : files_.release(piece);
   }
 

@@ -69,18 +69,13 @@ Status HostStream::add(const Task &task) {
 
 Status HostStream::start() {
   if (started_) return Status();
-  GMM_TRY(start_stream_thread(&thread_, &HostStream::thread_main, this));
+  GMM_TRY(start_stream_thread(&thread_, thread_entry<HostStream, &HostStream::work>, this));
   started_ = true;
   return Status();
 }
 
-void *HostStream::thread_main(void *stream) {
-  name_thread("gmm-stream");
-  static_cast<HostStream *>(stream)->work();
-  return nullptr;
-}
-
 void HostStream::work() {
+  name_thread("gmm-stream");
   mutex_.lock();
   for (;;) {
     while (queue_.empty() && !closed_) queued_.wait(mutex_);

@@ -75,7 +75,6 @@ class HostStream : public StreamEntry {
   Status run_with(Object *object, Work work);
   Status add(const Task &task);
   Status start();  // the caller holds the lock
-  static void *thread_main(void *stream);
   void work();
 
   const HostAllocator allocator_;

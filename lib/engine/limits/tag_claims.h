@@ -21,13 +21,11 @@ namespace gmm {
 class TagClaims;
 
 // The tags of one operation, from its construction to its end.
-class TagClaim : public Link<TagClaims> {
+class TagClaim : public Link<TagClaims>, NoCopy {
  public:
   // Waits. `count` 0: every tag, also those to come. The tags stay the caller's and are not copied.
   TagClaim(TagClaims &claims, const gmm_tag *tags, uint32_t count);
   ~TagClaim();
-  TagClaim(const TagClaim &) = delete;
-  TagClaim &operator=(const TagClaim &) = delete;
 
  private:
   friend class TagClaims;
