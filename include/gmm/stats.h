@@ -210,8 +210,8 @@ GMM_API gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) GMM_NOEXCEPT;
  *
  * The trace records every allocation (address, size, alignment, stream, heap), free and gmm_record_use() with its
  * thread and time. It also records every pause, resume, trim, compaction, reset, heap and end of a thread, and the
- * names of tags and blocks. GMM_TRACE=file in the environment traces each context from its creation to its end; gmm
- * replaces `%p` in that name by the process id.
+ * names of tags and blocks. GMM_TRACE=file in the environment traces each context from its creation to its end. gmm
+ * replaces `%p` in that name by the process id. The second context of a process writes `file.2`, the third `file.3`.
  *
  * The file is binary and little-endian and starts with "gmmtrace" and a version (1). lib/engine/trace/FORMAT.md
  * describes it. The command `gmm replay` runs a trace, and `gmm trace` prints it as text.

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // context.h, types.h and version.h: how contexts open, and what they report.
+#include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
+
 #include "fake_driver.h"
 
 // A device that was started has lost some hundred MiB to the driver. The first case, as this process itself uses every
@@ -137,6 +141,26 @@ CASE(a_card_of_the_host_needs_its_file) {
   setenv("GMM_HOST_CARD", "/proc/card", 1);
   RESULT(create_on("host", NULL, &other), GMM_ERROR_SYSTEM);
   CHECK(message_has("GMM_HOST_CARD=/proc/card"));
+  // A file of the program stays as it is, and a card that does not fit on the disk is refused, not found out later.
+  char path[] = "/tmp/gmm-card-XXXXXX", bytes[8] = "";
+  const int fd = mkstemp(path);
+  REQUIRE(fd >= 0 && write(fd, "letters", 7) == 7);
+  setenv("GMM_HOST_CARD", path, 1);
+  RESULT(create_on("host", NULL, &other), GMM_ERROR_INVALID_VALUE);
+  CHECK(pread(fd, bytes, 8, 0) == 7 && strcmp(bytes, "letters") == 0);
+  REQUIRE(ftruncate(fd, 0) == 0);
+  const struct rlimit one_page = {4096, RLIM_INFINITY};
+  struct rlimit before;
+  signal(SIGXFSZ, SIG_IGN);
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0 && setrlimit(RLIMIT_FSIZE, &one_page) == 0);
+  RESULT(create_on("host", NULL, &other), GMM_ERROR_SYSTEM);
+  CHECK_EQUAL(gmm_last_native_code(), EFBIG);
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+  signal(SIGXFSZ, SIG_DFL);
+  MUST(create_on("host", NULL, &other));
+  OK(gmm_context_release(other));
+  close(fd);
+  unlink(path);
   unsetenv("GMM_HOST_CARD");
 }
 

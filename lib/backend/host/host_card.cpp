@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,14 +18,27 @@ Status card_failure(int error, const char *path) {
                      path, ErrorText(error).text);
 }
 
+Status other_file(const char *path) {
+  return fail(GMM_ERROR_INVALID_VALUE, "GMM_HOST_CARD=%.256s: the file is something else; name one that is not there.",
+              path);
+}
+
+constexpr uint64_t kMagic = 0x31647261636d6d67;  // "gmmcard1"
+constexpr uint64_t kStart = (uint64_t{1} << 24) - 1, kNamespace = (uint64_t{1} << 18) - 1;
+
+// A process by its number, the last bits of its start, and those of the namespace in which it has this number.
 uint64_t identify(int32_t process, uint64_t start) {
-  return static_cast<uint64_t>(process) << 32 | (start & UINT32_MAX);
+  struct stat processes = {};
+  if (::stat("/proc/self/ns/pid", &processes) != 0) processes.st_ino = 0;
+  return static_cast<uint64_t>(process) << 42 | (start & kStart) << 18 | (processes.st_ino & kNamespace);
 }
 
 }  // namespace
 
+// Of a process of another namespace nobody here can tell: it counts as living.
 bool HostCard::has_ended(uint64_t process) {
-  const int32_t number = static_cast<int32_t>(process >> 32);
+  const int32_t number = static_cast<int32_t>(process >> 42);
+  if ((process & kNamespace) != (identify(0, 0) & kNamespace)) return false;
   uint64_t start = 0;
   const int error = process_start_time(number, &start);
   return error == ESRCH || (error == 0 && identify(number, start) != process);
@@ -35,21 +49,10 @@ Status HostCard::open(const char *path, uint64_t *memory) {
   if (const int error = process_start_time(process_number(), &start); error != 0) return card_failure(error, path);
   const int fd = ::open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return card_failure(errno, path);
-  struct stat status;
-  int error = ::fstat(fd, &status) != 0 ? errno : 0;
-  // A file that grows reads as zeros, so two processes may do it.
-  if (error == 0 && static_cast<uint64_t>(status.st_size) < sizeof(File) && ::ftruncate(fd, sizeof(File)) != 0)
-    error = errno;
-  void *mapped = MAP_FAILED;
-  if (error == 0) {
-    mapped = ::mmap(nullptr, sizeof(File), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (mapped == MAP_FAILED) error = errno;
-  }
+  const Status mapped = map(fd, path, memory);
+  ::flock(fd, LOCK_UN);  // the mapping would keep it
   ::close(fd);
-  if (error != 0) return card_failure(error, path);
-  file_ = static_cast<File *>(mapped);
-  uint64_t said = 0;
-  if (!file_->memory.compare_exchange_strong(said, *memory, std::memory_order_relaxed)) *memory = said;
+  GMM_TRY(mapped);
   const uint64_t self = identify(process_number(), start);
   for (Entry &entry : file_->entries) {
     uint64_t before = entry.process.load(std::memory_order_relaxed);
@@ -62,6 +65,33 @@ Status HostCard::open(const char *path, uint64_t *memory) {
   }
   close();
   return fail(GMM_ERROR_BUSY, "GMM_HOST_CARD=%.256s: %u contexts use it, which is the most.", path, kEntries);
+}
+
+// A new file gets its pages at once, as a write to a page that the disk has no place for would end the process.
+Status HostCard::map(int32_t fd, const char *path, uint64_t *memory) {
+  struct stat status;
+  while (::flock(fd, LOCK_EX) != 0)
+    if (errno != EINTR) return card_failure(errno, path);
+  if (::fstat(fd, &status) != 0) return card_failure(errno, path);
+  const bool is_new = status.st_size == 0;
+  if (is_new) {
+    if (const int error = ::posix_fallocate(fd, 0, sizeof(File)); error != 0)
+      return card_failure(::ftruncate(fd, 0) == 0 ? error : errno, path);
+  } else if (status.st_size != sizeof(File)) {
+    return other_file(path);
+  }
+  void *mapped = ::mmap(nullptr, sizeof(File), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (mapped == MAP_FAILED) return card_failure(errno, path);
+  file_ = static_cast<File *>(mapped);
+  if (is_new) {
+    file_->magic = kMagic;
+    file_->memory = *memory;
+  } else if (file_->magic != kMagic) {
+    close();
+    return other_file(path);
+  }
+  *memory = file_->memory;
+  return Status();
 }
 
 void HostCard::close() {

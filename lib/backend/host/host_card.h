@@ -36,13 +36,15 @@ class HostCard : NoCopy {
 
  private:
   struct Entry {
-    std::atomic<uint64_t> process{0};  // its number and the last bits of its start; 0: the entry is free
+    std::atomic<uint64_t> process{0};  // 0: the entry is free
     std::atomic<uint64_t> taken[kDevices];
   };
   struct File {
-    std::atomic<uint64_t> memory{0};
+    uint64_t magic = 0;
+    uint64_t memory = 0;
     Entry entries[kEntries];
   };
+  Status map(int32_t fd, const char *path, uint64_t *memory);
   static bool has_ended(uint64_t process);
 
   File *file_ = nullptr;

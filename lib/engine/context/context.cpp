@@ -16,6 +16,8 @@
 namespace gmm {
 namespace {
 
+constinit std::atomic<uint32_t> g_traced_contexts{0};  // that GMM_TRACE asked for
+
 Gate *make_gate() {
   void *page = os::map_page_of_process();
   return page == nullptr ? nullptr : ::new (page) Gate();
@@ -101,15 +103,19 @@ Status Context::init(const gmm_context_desc &desc) {
   return decommit_.set(desc.decommit_after_ms);
 }
 
-// As GMM_TRACE says. A "%p" in it becomes the process id, so that a program's children have files of their own.
+// As GMM_TRACE says. A "%p" in it becomes the process id, so that a program's children have files of their own. So does
+// each further context of the process, by its number.
 void Context::begin_trace() {
   const char *asked = environment_text(Variable::kTrace);
   if (asked == nullptr) return;
+  char number[16] = "";
+  if (const uint32_t before = g_traced_contexts.fetch_add(1, std::memory_order_relaxed); before != 0)
+    std::snprintf(number, sizeof number, ".%u", before + 1);
   char path[4096];
   const char *place = std::strstr(asked, "%p");
-  const int length = place == nullptr ? std::snprintf(path, sizeof path, "%s", asked)
-                                      : std::snprintf(path, sizeof path, "%.*s%d%s", static_cast<int>(place - asked),
-                                                      asked, process_number(), place + 2);
+  const int length = place == nullptr ? std::snprintf(path, sizeof path, "%s%s", asked, number)
+                                      : std::snprintf(path, sizeof path, "%.*s%d%s%s", static_cast<int>(place - asked),
+                                                      asked, process_number(), place + 2, number);
   if (length >= static_cast<int>(sizeof path))
     core_.log.complain("GMM_TRACE: the path is longer than %zu bytes.", sizeof path - 1);
   else if (!trace_.begin(path).ok())
