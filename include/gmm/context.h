@@ -227,7 +227,7 @@ typedef struct gmm_device_info {
   uint8_t uuid[16];      /**< of a GPU: deviceUUID of VkPhysicalDeviceIDProperties */
   uint64_t held_bytes;   /**< bytes that this context holds from the driver */
   uint64_t budget_bytes; /**< growth ends there: the least of the limits and of held_bytes + free_memory */
-  uint8_t luid[8];       /**< the device's number in Direct3D and Vulkan; zero: not known, as on Linux */
+  uint8_t luid[8];       /**< the device's number in Direct3D and Vulkan; zero on Linux, where the driver tells none */
   uint32_t node_mask;    /**< the device's node of a linked group, as a bit; 0: not known */
   int32_t numa_node;     /**< the host's NUMA node that is nearest to the device; -1: not known */
 } gmm_device_info;

@@ -28,6 +28,9 @@
  *  - After its end a handle must not be used. gmm knows heaps and streams that were destroyed, and fails with
  *    ::GMM_ERROR_INVALID_HANDLE. The memory of other handles is freed with them.
  *  - Everything is of release 1.0, unless a comment names a later one after "Since".
+ *  - In a language whose generator reads no attributes, GMM_PLAIN leaves them out. It may lose macros: the values of
+ *    GMM_STREAM_* are the pointers 0, 1 and 2; GMM_FOREVER, GMM_NO_LIMIT and GMM_DECOMMIT_NEVER are 2^64 - 1;
+ *    GMM_LEASE_WITHDRAW is 2^32 - 1; GMM_TAG_DEFAULT is 1; GMM_DEVICE_HOST is -1 and GMM_DEVICE_NUMA(n) is -2 - n.
  *
  * How to read a comment: "Results" names successes other than ::GMM_OK and "Errors" names failures, without their
  * prefixes GMM_ and GMM_ERROR_. A condition follows in parentheses where the name does not tell it.
@@ -37,9 +40,7 @@
 
 #include <stdint.h>
 
-#if defined(GMM_STATIC)
-#define GMM_API
-#elif defined(__GNUC__)
+#if defined(__GNUC__) && !defined(GMM_STATIC) && !defined(GMM_PLAIN)
 #define GMM_API __attribute__((visibility("default")))
 #else
 #define GMM_API
@@ -48,7 +49,7 @@
 #if defined(__cplusplus)
 #define GMM_NOEXCEPT noexcept
 #define GMM_NODISCARD [[nodiscard]]
-#elif defined(__GNUC__)
+#elif defined(__GNUC__) && !defined(GMM_PLAIN)
 #define GMM_NOEXCEPT
 #define GMM_NODISCARD __attribute__((warn_unused_result))
 #else

@@ -115,6 +115,9 @@ def main():
     umbrella = (root / "include/gmm/gmm.h").read_text(encoding="utf-8")
     lines = [name for name in headers if name != "gmm.h" and f"#include <gmm/{name}>" not in umbrella]
     tap.check(not lines, "gmm.h includes every header", lines)
+    plain = run("cc", "-E", "-DGMM_PLAIN", "-I", root / "include", root / "include/gmm/gmm.h").stdout.splitlines()
+    lines = [line for line in plain if "gmm_" in line and "__attribute__" in line]
+    tap.check(len(plain) > 1000 and not lines, "GMM_PLAIN leaves out attributes", lines)
     check_compilers(root, headers)
     check_other_compiler(root, library, check)
     tap.finish()

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 #define DECLARE(name, symbol, version, parameters) symbol##_fn symbol;
-GMM_CUDA_ENTRIES(DECLARE, DECLARE, DECLARE, DECLARE)
+GMM_CUDA_ENTRIES(DECLARE, DECLARE, DECLARE)
 #undef DECLARE
 #ifdef __cplusplus
 }
@@ -23,13 +23,13 @@ GMM_CUDA_ENTRIES(DECLARE, DECLARE, DECLARE, DECLARE)
 /* A function that the driver lacks is NULL. */
 struct cuda_driver {
 #define MEMBER(name, symbol, version, parameters) symbol##_fn *symbol;
-  GMM_CUDA_ENTRIES(MEMBER, MEMBER, MEMBER, MEMBER)
+  GMM_CUDA_ENTRIES(MEMBER, MEMBER, MEMBER)
 #undef MEMBER
 };
 
 static inline void cuda_driver_look_up(void *library, struct cuda_driver *out) {
 #define FIND(name, symbol, version, parameters) *(void **)&out->symbol = dlsym(library, #symbol);
-  GMM_CUDA_ENTRIES(FIND, FIND, FIND, FIND)
+  GMM_CUDA_ENTRIES(FIND, FIND, FIND)
 #undef FIND
 }
 

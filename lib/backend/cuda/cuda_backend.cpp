@@ -140,14 +140,6 @@ class CudaBackend final : public Backend {
     GMM_TRY(GMM_CUDA(cuDeviceGetName, info.name, sizeof info.name, state.handle));
     GMM_TRY(GMM_CUDA(cuDeviceGetUuid, &uuid, state.handle));
     std::memcpy(info.uuid, uuid.bytes, sizeof info.uuid);
-    // On Linux the driver answers that it has none.
-    static_assert(sizeof info.luid == 8);
-    char luid[sizeof info.luid] = {};
-    unsigned int node_mask = 0;
-    if (driver_.cuDeviceGetLuid != nullptr && driver_.cuDeviceGetLuid(luid, &node_mask, state.handle) == CUDA_SUCCESS) {
-      std::memcpy(info.luid, luid, sizeof luid);
-      info.node_mask = node_mask;
-    }
     info.device = device.ordinal;
     info.total_memory = total_memory;
     info.granularity = state.granularity;

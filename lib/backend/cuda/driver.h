@@ -27,10 +27,9 @@ class Driver {
   }
   Status failed(CUresult result, const char *entry) const;
 
-  // cuDeviceGetLuid() alone may be NULL.
 #define GMM_CUDA_MEMBER(name, symbol, version, parameters) symbol##_fn *name = nullptr;
 #define GMM_CUDA_NONE(name, symbol, version, parameters)
-  GMM_CUDA_ENTRIES(GMM_CUDA_MEMBER, GMM_CUDA_MEMBER, GMM_CUDA_NONE, GMM_CUDA_NONE)
+  GMM_CUDA_ENTRIES(GMM_CUDA_MEMBER, GMM_CUDA_NONE, GMM_CUDA_NONE)
 #undef GMM_CUDA_MEMBER
 #undef GMM_CUDA_NONE
 

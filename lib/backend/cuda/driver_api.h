@@ -307,11 +307,10 @@ typedef CUcheckpointCheckpointArgs CUcheckpointUnlockArgs;
  * `symbol` is the function's name in the driver's library, and `name` its name for cuGetProcAddress(). That one returns
  * the newest variant that is not newer than the requested version. So `version` is the CUDA version that introduced the
  * symbol. Of one name the symbols stand from old to new.
- * REQUIRED: gmm has no CUDA backend without it. OPTIONAL: without it the operations that need it fail with
- * NOT_SUPPORTED. OTHER: only the preload library, Python, tests or benchmarks call it, or driver.cpp chooses it.
- * HOOKED: only the preload library knows it, and the tests' fake driver lacks it.
+ * REQUIRED: gmm has no CUDA backend without it. OTHER: only the preload library, Python, tests or
+ * benchmarks call it, or driver.cpp chooses it. HOOKED: only the preload library knows it, and the tests' fake driver lacks it.
  */
-#define GMM_CUDA_ENTRIES(REQUIRED, OPTIONAL, OTHER, HOOKED)                                                            \
+#define GMM_CUDA_ENTRIES(REQUIRED, OTHER, HOOKED)                                                                      \
   REQUIRED(cuInit, cuInit, 2000, (unsigned int))                                                                       \
   REQUIRED(cuDriverGetVersion, cuDriverGetVersion, 2020, (int *))                                                      \
   REQUIRED(cuGetErrorName, cuGetErrorName, 6000, (CUresult, const char **))                                            \
@@ -323,7 +322,6 @@ typedef CUcheckpointCheckpointArgs CUcheckpointUnlockArgs;
   REQUIRED(cuDeviceGet, cuDeviceGet, 2000, (CUdevice *, int))                                                          \
   REQUIRED(cuDeviceGetName, cuDeviceGetName, 2000, (char *, int, CUdevice))                                            \
   REQUIRED(cuDeviceGetUuid, cuDeviceGetUuid_v2, 11040, (CUuuid *, CUdevice))                                           \
-  OPTIONAL(cuDeviceGetLuid, cuDeviceGetLuid, 10000, (char *, unsigned int *, CUdevice))                                \
   REQUIRED(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020, (size_t *, CUdevice))                                          \
   REQUIRED(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, (int *, CUdevice_attribute, CUdevice))                    \
   REQUIRED(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000, (int *, CUdevice, CUdevice))                            \
@@ -458,7 +456,7 @@ typedef CUcheckpointCheckpointArgs CUcheckpointUnlockArgs;
 
 /* The type of each function: cuMemAlloc_v2_fn. */
 #define GMM_CUDA_TYPE(name, symbol, version, parameters) typedef CUresult symbol##_fn parameters;
-GMM_CUDA_ENTRIES(GMM_CUDA_TYPE, GMM_CUDA_TYPE, GMM_CUDA_TYPE, GMM_CUDA_TYPE)
+GMM_CUDA_ENTRIES(GMM_CUDA_TYPE, GMM_CUDA_TYPE, GMM_CUDA_TYPE)
 #undef GMM_CUDA_TYPE
 
 #endif

@@ -21,10 +21,9 @@ struct Row {
 
 // The names of errors, the look-up of entries, and the bookkeeping of contexts.
 constexpr Entry kBookkeeping[] = {
-    Entry::cuGetErrorName,  Entry::cuGetErrorString,    Entry::cuGetProcAddress,   Entry::cuGetProcAddress_v2,
-    Entry::cuDeviceGetLuid, Entry::cuCtxCreate_v2,      Entry::cuCtxDestroy_v2,    Entry::cuCtxGetCurrent,
-    Entry::cuCtxSetCurrent, Entry::cuCtxPushCurrent_v2, Entry::cuCtxPopCurrent_v2, Entry::cuCtxGetDevice,
-    Entry::cuCtxGetId,
+    Entry::cuGetErrorName,      Entry::cuGetErrorString,   Entry::cuGetProcAddress, Entry::cuGetProcAddress_v2,
+    Entry::cuCtxCreate_v2,      Entry::cuCtxDestroy_v2,    Entry::cuCtxGetCurrent,  Entry::cuCtxSetCurrent,
+    Entry::cuCtxPushCurrent_v2, Entry::cuCtxPopCurrent_v2, Entry::cuCtxGetDevice,   Entry::cuCtxGetId,
 };
 constexpr bool is_bookkeeping(Entry entry) { return std::ranges::find(kBookkeeping, entry) != std::end(kBookkeeping); }
 

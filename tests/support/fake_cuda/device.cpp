@@ -194,14 +194,6 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetLuid(char *luid, unsigned int *node_mask, CUdevice device) {
-  FAKE_CUDA_OF_DEVICE(cuDeviceGetLuid, !luid || !node_mask);
-  memcpy(luid, "fakeLUI", 7);
-  luid[7] = static_cast<char>(device);
-  *node_mask = 1;
-  return CUDA_SUCCESS;
-}
-
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
   FAKE_CUDA_OF_DEVICE(cuDeviceTotalMem_v2, !bytes);
   *bytes = state().configuration.memory;

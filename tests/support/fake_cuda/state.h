@@ -26,7 +26,7 @@ inline constexpr int kHost = -1;
 
 // X(name, symbol, version, parameters) for each entry of the fake driver.
 #define FAKE_CUDA_NONE(name, symbol, version, parameters)
-#define FAKE_CUDA_ENTRIES(X) GMM_CUDA_ENTRIES(X, X, X, FAKE_CUDA_NONE)
+#define FAKE_CUDA_ENTRIES(X) GMM_CUDA_ENTRIES(X, X, FAKE_CUDA_NONE)
 
 // One number for each symbol; counts of one name are summed over its symbols.
 enum class Entry {

@@ -32,7 +32,7 @@ static void start(void) {
   CUdriverProcAddressQueryResult status;
 #define IGNORED(name, symbol, version, parameters)
 #define FIND(name, symbol, version, parameters) look_up(#name, (void **)&driver.symbol, version, 0, &status);
-  GMM_CUDA_ENTRIES(FIND, FIND, FIND, IGNORED)
+  GMM_CUDA_ENTRIES(FIND, FIND, IGNORED)
   start_error = (int)driver.cuInit(0);
 }
 
