@@ -64,7 +64,7 @@ example ring "$no_python" "${python[@]}" examples/ring/ring.py "${ring[@]}"
 example turns "$no_python" "${python[@]}" examples/lease/turns.py
 no_vulkan=${setup_skipped[vulkan]:-}
 [ -x build/examples/engine/engine ] || no_vulkan=${no_vulkan:-the build found no Vulkan or glslangValidator}
-example engine "$no_vulkan" build/examples/engine/engine build/examples/engine
+example engine "$no_vulkan" env GMM_STRICT_HOST=1 build/examples/engine/engine build/examples/engine
 
 # With other libraries, where tests/support/setup.sh has made their environments (tests/run.sh does). Each example names
 # a library that it lacks.

@@ -182,14 +182,14 @@ class engine {
   bool is_cpu() const { return (device_.capabilities & GMM_DEVICE_IS_CPU) != 0; }
   float time() { return static_cast<float>(steps_++) * 0.06f; }
 
-  // Makes Vulkan's view of a block: by the address on the CPU, by a descriptor on a GPU. Both name the driver's whole
-  // allocation, in which the block has an offset.
+  // Makes Vulkan's view of a block: by the device's address on the CPU, by a descriptor on a GPU. Both name the driver's
+  // whole allocation, in which the block has an offset.
   void show(resource *of) {
     const gmm_pointer_info where = must(context_.query(of->block.data()));
     memory_source source;
-    source.address = where.allocation_base;
     source.size = where.allocation_size;
-    source.offset = reinterpret_cast<uintptr_t>(of->block.data()) - reinterpret_cast<uintptr_t>(source.address);
+    source.offset = reinterpret_cast<uintptr_t>(of->block.data()) - reinterpret_cast<uintptr_t>(where.allocation_base);
+    source.address = static_cast<std::byte *>(where.device_pointer) - source.offset;
     if (!is_cpu()) {
       const gmm_ipc_fd_info out = must(context_.ipc_export_fd(of->block.data()));
       source.fd = out.fd;
@@ -234,7 +234,8 @@ class engine {
   // Runs on the stream's thread.
   static void step(void *self) {
     engine &of = *static_cast<engine *>(self);
-    point *points = static_cast<point *>((of.is_cpu() ? of.particles_.block : of.computed_).data());
+    const gmm::buffer &to = of.is_cpu() ? of.particles_.block : of.computed_;
+    point *points = static_cast<point *>(must(of.context_.query(to.data())).device_pointer);
     const float now = of.time();
     for (uint32_t i = 0; i < kParticles; ++i) points[i] = particle(i, now);
   }

@@ -65,3 +65,16 @@ runs "$folder/fetched/frames"
 quiet cmake --build "$folder/fetched" --target gmm # the shared library too
 nm -D --defined-only "$(find "$folder/fetched" -name 'libgmm.so.[0-9]')" | grep ' gmm_[a-z_]*' | wc -l >"$folder/count"
 [ "$(cat "$folder/count")" -gt 50 ] || fail "the shared library has $(cat "$folder/count") functions"
+
+echo "an exported library with gmm inside"
+mkdir "$folder/exported"
+cat >"$folder/exported/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.20)
+project(exported LANGUAGES C CXX)
+add_subdirectory("$root" gmm)
+add_library(inside STATIC "$root/tests/abi/static_link.c")
+target_link_libraries(inside PUBLIC gmm::gmm_static)
+install(TARGETS inside EXPORT inside)
+install(EXPORT inside DESTINATION lib/cmake/inside)
+END
+quiet cmake -S "$folder/exported" -B "$folder/exported/build" -DGMM_INSTALL=ON
