@@ -49,9 +49,12 @@ del _public
 
 
 def __getattr__(name: str) -> _Any:
-    if name in ("job", "lease"):  # `import gmm` is enough for the one line
-        import importlib
-        return importlib.import_module(f"gmm.{name}")
+    import importlib.util
+    if not name.startswith("_") and importlib.util.find_spec(f"gmm.{name}"):  # `import gmm` is enough for all of it
+        try:
+            return importlib.import_module(f"gmm.{name}")
+        except ImportError as error:
+            raise AttributeError(f"gmm.{name} could not be imported: {error}") from error
     # Numba looks for this name in the module that NUMBA_CUDA_MEMORY_MANAGER names.
     if name == "_numba_memory_manager":
         from gmm import numba

@@ -22,6 +22,7 @@ def test_kinds_by_name(host):
             with host.heap(name) as heap:
                 assert heap.kind is kind
     with host.alloc(MIB, "vmm"):
+        assert host.alloc(100, tag=None).tag == gmm.DEFAULT_TAG
         assert host.stats(kind="vmm").live_blocks == len(host.blocks(kind="vmm")) == 1 and host.trim(kind="host") >= 0
     refused(ValueError, lambda: host.alloc(1, "gpu"), lambda: host.heap("gpu"), lambda: host.stats(kind="gpu"),
             match="no kind 'gpu'; the kinds are 'device', 'vmm', 'host', 'managed'")

@@ -64,7 +64,8 @@ def test_modules_have_no_cycle():
 
 
 def test_import_loads_no_integration():
-    code = "import sys; before = set(sys.modules); import gmm; print(*sorted(set(sys.modules) - before))"
+    code = ("import sys; before = set(sys.modules); import gmm; print(*sorted(set(sys.modules) - before));"
+            "assert gmm.nccl.__name__ == 'gmm.nccl' and not hasattr(gmm, 'nothing')")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     loaded = set(done.stdout.split())
     assert {name.split(".")[1] for name in loaded if name.startswith("gmm.")} == LOADED | {"_native"}

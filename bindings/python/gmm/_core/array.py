@@ -467,6 +467,12 @@ class Array(copies.Located, native.View):
         """The element of an array of one element, as a number of Python."""
         return self.numpy().item()
 
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
     def __bytes__(self) -> bytes:
         """The elements in C's order."""
         if not self.contiguous:

@@ -27,7 +27,9 @@ def as_kind(kind: Any) -> Any:
 
 
 def tag_number(context: Any, tag: Any) -> int:
-    """The number of a tag that is given by its number, its object or its name."""
+    """The number of a tag that is given by its number, its object or its name; None: the thread's current tag."""
+    if tag is None:
+        return 0
     return native.gmm_tag_find(context, tag)[1] if isinstance(tag, str) else operator.index(tag)
 
 

@@ -65,6 +65,6 @@ def watch(self: Context, tag: TagLike | None = None, *, memory: Address | None =
     made._held = call
     made._open("watcher", self, native.gmm_watch, self, {
         "events": functools.reduce(operator.or_, functions), "device": device, "address": memory,
-        "tag": 0 if tag is None else tag_number(self, tag), "size": size, "budget_bytes": below, "order": order,
+        "tag": tag_number(self, tag), "size": size, "budget_bytes": below, "order": order,
         "name": name, "callback": made})
     return made
