@@ -97,10 +97,12 @@ def test_a_record_without_data_means_the_buffer_protocol(data):
     class Words(bytearray):
         @property
         def __sycl_usm_array_interface__(self):
-            return {"shape": (4,), "typestr": "|u1", "version": 1, **data}
+            return {"shape": (2, 2), "typestr": "|u1", "version": 1, "strides": (2, 1), "offset": 1, **data}
 
-    array = gmm.asarray(Words(b"gmm!"))
-    assert array.tolist() == list(b"gmm!") and not array.readonly
+    array = gmm.asarray(Words(b".gmm!"))
+    assert array.tolist() == [[*b"gm"], [*b"m!"]] and not array.readonly
+    with pytest.raises(ValueError, match="past the buffer's 4 bytes"):
+        gmm.asarray(Words(b".gmm"))
 
 
 def test_streams_are_queues_of_dpctl_and_queues_are_streams(context):
@@ -149,6 +151,8 @@ def test_dpnp_takes_gmms_arrays(context, kind, take):
     array = context.array(NUMBERS, kind=kind)
     seen = TAKE[take](array)
     assert address_of(seen) == array.address and seen.usm_type == KINDS[kind][0] and seen.shape == (4, 6)
+    with pytest.raises(BufferError):
+        array.free()  # the memory would go to another block while dpnp writes into it
     seen[1, 2] = 70
     seen.sycl_queue.wait()
     assert array.tolist()[1][2] == 70

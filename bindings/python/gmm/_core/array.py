@@ -521,6 +521,11 @@ class Array(copies.Located, native.View):
         return {"shape": self.shape, "typestr": self.dtype, "data": (self.address, self.readonly), "version": 1,
                 "strides": strides, "offset": 0, "syclobj": self.context._sycl_queue(max(self.device, 0))}
 
+    @property
+    def __usm_ndarray__(self) -> Any:
+        """An array of dpnp's or dpctl's tensors over this memory. While it lives, free() is refused."""
+        return sycl.tensor_over(self)
+
     def __dlpack_device__(self) -> tuple[int, int]:
         """(device type, device id) of DLPack."""
         return _dlpack_devices(self)[0]
@@ -763,12 +768,15 @@ def _cuda_device(address, context):
 def _over_sycl(obj, interface, context):
     """An Array by SYCL's interface, which counts strides and the offset in elements."""
     data, dtype = interface.get("data"), as_dtype(interface["typestr"])
+    offset, strides = (interface.get("offset") or 0) * dtype.itemsize, interface.get("strides")
+    if strides is not None:
+        strides = [step * dtype.itemsize for step in strides]
     if not isinstance(data, tuple):
-        return _over_buffer(obj if data is None else data, context)
+        seen = _over_buffer(memoryview(obj if data is None else data).cast("B"), context)
+        seen._memory._nbytes = seen.size
+        return Array(seen._memory, interface["shape"], dtype, strides=strides, offset=offset, readonly=seen.readonly)
     sycl.wait_for_queue(obj, interface)
-    strides = interface.get("strides")
-    return over(obj, data[0] + (interface.get("offset") or 0) * dtype.itemsize, interface["shape"],
-                 None if strides is None else [step * dtype.itemsize for step in strides], dtype,
+    return over(obj, data[0] + offset, interface["shape"], strides, dtype,
                  bool(data[1]) and not sycl.means_writable(obj), (ONE_API, 0), None, context)
 
 

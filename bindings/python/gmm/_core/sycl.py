@@ -59,6 +59,23 @@ def cached_queue(context, device):
     return get_device_cached_queue((queue.sycl_context, queue.sycl_device))
 
 
+class _View:
+    """Memory of an array, and an export of it, which ends with this object. dpctl keeps the object beside the memory."""
+
+    def __init__(self, array):
+        self.__sycl_usm_array_interface__ = array.__sycl_usm_array_interface__
+        self.export = array.__dlpack__(max_version=(1, 0))
+
+
+def tensor_over(array):
+    """An array of the tensors of dpnp, or of dpctl's before dpnp 0.20, over the memory of a gmm.Array."""
+    view = _View(array)
+    tensor = sys.modules.get("dpnp.tensor")
+    if tensor is None:
+        import dpctl.tensor as tensor
+    return tensor.asarray(view, copy=False)
+
+
 def wait_for_queue(obj, interface=None):
     """Waits for the queue that an object of SYCL names: an array's own, else the interface's syclobj.
 
