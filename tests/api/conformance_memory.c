@@ -224,6 +224,9 @@ CASE_OF_KINDS(a_full_device_recovers, (1u << GMM_KIND_DEVICE) | (1u << GMM_KIND_
   CHECK(result == GMM_ERROR_OUT_OF_MEMORY);
   CHECK(strlen(gmm_last_error_message()) > 20);
   CHECK_MESSAGE(count >= 16 && count <= 21, "%u blocks of 3 MiB fit into 64 MiB", count);
+  void *none = NULL;
+  RESULT(try_alloc(60 * MIB, GMM_TAG_CURRENT, &none), GMM_ERROR_OUT_OF_MEMORY);
+  CHECK(stats().peak_reserved_bytes <= 64 * MIB);  // a request that was refused is no peak
   write_pattern(blocks[0], 3 * MIB, 1, GMM_STREAM_DEFAULT);
   FREE_ALL(blocks + 1, count - 1);
   ALLOC(40 * MIB);  // needs what is cached to go back first

@@ -142,6 +142,7 @@ Status Extents::allocate(uint64_t bytes, bool dedicated, Span **out, const CommT
   begin_region(region, span, dedicated);
   begin_extent(extent, PhysicalHandle{});
   place(extent, *span);
+  quotas_.note_peak();
   *out = span;
   return Status();
 }
@@ -163,6 +164,7 @@ Status Extents::allocate_mapped(uint64_t bytes, bool dedicated, Span **out, cons
   }
   region->dedicated = dedicated;
   region->whole = true;
+  quotas_.note_peak();
   *out = fill.filled;
   return Status();
 }
@@ -323,20 +325,16 @@ void Extents::join(Fill *fill, Span *span, Extent *extent) {
 }
 
 Status Extents::add(Fill *fill, uint64_t bytes, uint64_t each) {
-  if (bytes >= kWorthAsking)
-    if (Status status = core_.backend->can_create(options_.device, bytes); !status.ok()) {
-      quotas_.refund(bytes);
-      return status;
-    }
-  for (uint64_t left = bytes; left != 0;) {
+  uint64_t left = bytes;
+  Status status = bytes < kWorthAsking ? Status() : core_.backend->can_create(options_.device, bytes);
+  while (left != 0 && status.ok()) {
     const uint64_t size = left < each ? left : each;
-    if (Status status = add_one(fill, size); !status.ok()) {
-      quotas_.refund(left);
-      return status;
-    }
-    left -= size;
+    status = add_one(fill, size);
+    if (status.ok()) left -= size;
   }
-  return Status();
+  quotas_.refund(left);
+  quotas_.note_peak();
+  return status;
 }
 
 Status Extents::add_one(Fill *fill, uint64_t size) {

@@ -20,12 +20,16 @@ class Quota {
       const uint64_t limit = limit_.load(std::memory_order_relaxed);
       if (bytes > limit || held > limit - bytes) return false;
     } while (!held_.compare_exchange_weak(held, held + bytes, std::memory_order_relaxed));
-    uint64_t peak = peak_.load(std::memory_order_relaxed);
-    while (peak < held + bytes && !peak_.compare_exchange_weak(peak, held + bytes, std::memory_order_relaxed)) {
-    }
     return true;
   }
   void refund(uint64_t bytes) { held_.fetch_sub(bytes, std::memory_order_relaxed); }
+  // Once the driver has given the memory: an allocation that it refuses is no peak.
+  void note_peak() {
+    const uint64_t held = held_.load(std::memory_order_relaxed);
+    uint64_t peak = peak_.load(std::memory_order_relaxed);
+    while (peak < held && !peak_.compare_exchange_weak(peak, held, std::memory_order_relaxed)) {
+    }
+  }
 
   uint64_t held() const { return held_.load(std::memory_order_relaxed); }
   uint64_t peak() const { return peak_.load(std::memory_order_relaxed); }
@@ -58,6 +62,10 @@ struct Quotas {
   void refund(uint64_t bytes) const {
     for (Quota *quota : each)
       if (quota != nullptr) quota->refund(bytes);
+  }
+  void note_peak() const {
+    for (Quota *quota : each)
+      if (quota != nullptr) quota->note_peak();
   }
 };
 

@@ -72,6 +72,7 @@ Status HeapTransition::take_pages() {
     if (planned.charged) heap_.paused().count(-static_cast<int64_t>(size_of(*planned.extent)));
     planned.charged = false;
   }
+  heap_.quotas().note_peak();
   was_held_ = true;
   return Status();
 }
@@ -169,6 +170,7 @@ void HeapTransition::forget_restored(bool retain) {
 }
 
 void HeapTransition::commit_resume() {
+  heap_.quotas().note_peak();
   uint64_t charged = 0;
   {
     LockGuard guard(context_.ready.mutex);
