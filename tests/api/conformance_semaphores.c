@@ -2,6 +2,7 @@
 // Semaphores of other APIs as events (ipc.h). The other API is the test: functions of its own, a sync file that is an
 // eventfd, and for the fake driver files with a counter.
 #define _GNU_SOURCE  // memfd_create()
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -142,9 +143,15 @@ CASE(a_failed_function_is_logged_and_the_stream_goes_on) {
 }
 
 VMM_CASE(a_sync_file_is_waited_for) {
-  int file = eventfd(0, EFD_CLOEXEC);
-  REQUIRE(file >= 0);
+  gmm_event *none = NULL;
+  int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
   gmm_semaphore_desc desc = descriptor_of(GMM_SEMAPHORE_SYNC_FD, file);
+  RESULT(gmm_event_import_semaphore(context, &desc, &none),
+         on_host_backend() ? GMM_ERROR_INVALID_VALUE : GMM_ERROR_NOT_SUPPORTED);
+  close(file);
+  file = eventfd(0, EFD_CLOEXEC);
+  REQUIRE(file >= 0);
+  desc = descriptor_of(GMM_SEMAPHORE_SYNC_FD, file);
   if (!imports(desc)) {
     close(file);
     return;

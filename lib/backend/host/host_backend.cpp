@@ -4,6 +4,7 @@
 
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 
 #include <cerrno>
@@ -375,6 +376,11 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
                   "Importing semaphore descriptor %d: the host backend has no GPU that could wait for it; use "
                   "GMM_SEMAPHORE_CALLS.",
                   fd);
+    struct stat status;
+    if (::fstat(fd, &status) == 0 && (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)))
+      return fail(
+          GMM_ERROR_INVALID_VALUE,
+          "Importing semaphore descriptor %d: it is a file of a disk, on which nothing waits; give a sync file.", fd);
     SyncFile *file = nullptr;
     GMM_TRY(prefix(SyncFile::open(allocator_, fd, &file), "Importing semaphore descriptor %d: ", fd));
     *out = reinterpret_cast<NativeSemaphore>(file);
