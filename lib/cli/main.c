@@ -39,8 +39,8 @@ static int parse_name(const char *text, const char *const *names, uint32_t count
 }
 
 static int read_backend(const char *value, void *to) {
-  static const char *const names[] = {"auto", "host", "cuda"};
-  return parse_name(value, names, 3, to);
+  static const char *const names[] = {"auto", "host", "cuda", "sycl"};
+  return parse_name(value, names, 4, to);
 }
 static int read_kind(const char *value, void *to) {
   static const char *const names[] = {NULL, "device", "vmm", "host", "managed"};
