@@ -36,8 +36,7 @@ SMALL, LARGE = "512,1K,4K,16K,64K,256K,1M", "2M,4M,16M,64M"
 ALLOC, HEAP = "gmm", "gmm-heap"  # gmm_alloc() and gmm_heap_alloc()
 EXPANDABLE = "pytorch-expandable"
 RESERVED = "gmm-heap-reserved"
-PICTURES = {"pair": {name + more for name in ("small", "large", "threads") for more in ("", "-expandable")},
-            "latency": {"latency"}}  # and the commands that they show
+PICTURED = {name + more for name in ("small", "large", "threads") for more in ("", "-expandable")}
 LIMIT, LIMITS = 60, {"threads": 90, "replay": 90, "pause": 90}  # seconds, by how a command's name begins
 EXIT_GOOD, EXIT_FAILED = 0, 1
 
@@ -328,27 +327,22 @@ def run(arguments):
 
 # --- measured.jsonl ----------------------------------------------------------------------------------------------
 def lines_of(rows):
-    """The lines of the pictures: kind vmm, or a peer's first kind."""
-    def panels():
-        for row in rows:
-            run = row["run"].removesuffix("-expandable")
-            if row["subject"] == "control":
-                continue
-            if run in ("small", "large"):
-                yield "pair", "one thread", row, [(row["size"], row["ns"])]
-            elif run == "threads" and row["size"] == 1024 and row["mode"] == "local":
-                yield "pair", "blocks of 1 KiB", row, [(row["threads"], row["threads"] / row["ns"] * 1e9)]
-            elif run == "latency":
-                yield "latency", f"{row['pass']} million operations", row, [
-                    (at, row[name]) for at, name in enumerate(plot.PERCENTILES)]
-
+    """The lines of the picture: kind vmm, or a peer's first kind."""
     found = {}
-    for picture, panel, row, points in panels():
-        kinds = found.setdefault((picture, panel, row["subject"]), {})
-        kinds.setdefault(row["kind"], {}).update(points)
-    for (picture, panel, subject), kinds in found.items():
+    for row in rows:
+        run = row["run"].removesuffix("-expandable")
+        if row["subject"] == "control":
+            continue
+        if run in ("small", "large"):
+            panel, x, y = "one thread", row["size"], row["ns"]
+        elif run == "threads" and row["size"] == 1024 and row["mode"] == "local":
+            panel, x, y = "blocks of 1 KiB", row["threads"], row["threads"] / row["ns"] * 1e9
+        else:
+            continue
+        found.setdefault((panel, row["subject"]), {}).setdefault(row["kind"], {})[x] = y
+    for (panel, subject), kinds in found.items():
         points = kinds.get("vmm") or next(iter(kinds.values()))
-        yield {"picture": picture, "panel": panel, "subject": subject, "points": sorted(points.items())}
+        yield {"panel": panel, "subject": subject, "points": sorted(points.items())}
 
 
 def take(arguments):
@@ -377,10 +371,8 @@ def take(arguments):
     save(MEASURED, sorted(kept + new, key=lambda line: (line["backend"] == "cuda", "figure" in line)))
     for path, text in results():
         path.write_text(text, encoding="utf-8")
-    for picture, needed in PICTURES.items():
-        if backend == "cuda" and needed <= runs:
-            lines = [line for line in lines_of(rows) if line["picture"] == picture]
-            (HERE / f"{picture}-cuda.svg").write_text(plot.draw(picture, lines, about["device"]), encoding="utf-8")
+    if backend == "cuda" and PICTURED <= runs:
+        (HERE / "pair-cuda.svg").write_text(plot.draw(list(lines_of(rows)), about["device"]), encoding="utf-8")
     return EXIT_GOOD
 
 

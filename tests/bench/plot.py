@@ -11,8 +11,6 @@ STYLES = {
     "cudaMalloc": ("#4d4d4d", ""), "cudaMallocAsync": ("#009e73", ""), "pytorch": ("#e69f00", ""),
     "pytorch-expandable": ("#e69f00", "6 3"), "rmm-pool": ("#7a5195", ""),
 }
-PERCENTILES = {"p50": "50%", "p90": "90%", "p99": "99%", "p999": "99.9%", "p9999": "99.99%", "p99999": "99.999%",
-               "max": "worst"}
 WIDTH, HEIGHT, LEFT, TOP, GAP = 430, 300, 70, 50, 80  # of a panel, and around it
 
 
@@ -39,10 +37,7 @@ def rate_text(rate):
 SIZES = ("one thread", "size of the block", "one alloc and free (less is better)", size_text, time_text)
 THREADS = ("blocks of 1 KiB", "threads, each with its own stream", "pairs a second in all (more is better)", str,
            rate_text)
-PASSES = [(f"{name} million operations", "of all operations", "one alloc or free takes at most (less is better)",
-           lambda at: list(PERCENTILES.values())[at], time_text) for name in ("first", "second")]
-PICTURES = {"pair": ("gmm beside other allocators", (SIZES, THREADS)),
-            "latency": ("single operations, gmm beside others", PASSES)}
+PANELS = (SIZES, THREADS)
 
 
 def text(x, y, words, anchor="middle", more=""):
@@ -80,16 +75,15 @@ def draw_panel(panel, lines, left):
     return out
 
 
-def draw(picture, lines, device):
-    title, panels = PICTURES[picture]
+def draw(lines, device):
     order = [name for name in STYLES if any(line["subject"] == name for line in lines)]
-    width = LEFT + len(panels) * (WIDTH + GAP)
+    width = LEFT + len(PANELS) * (WIDTH + GAP)
     across = 6
     height = TOP + HEIGHT + 60 + 20 * -(-len(order) // across)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
            'font-size="11">', f'<rect width="{width}" height="{height}" fill="white"/>',
-           text(width / 2, 20, f"{title}: {device}", more=' font-size="14"')]
-    for at, panel in enumerate(panels):
+           text(width / 2, 20, f"gmm beside other allocators: {device}", more=' font-size="14"')]
+    for at, panel in enumerate(PANELS):
         own = sorted((line for line in lines if line["panel"] == panel[0]), key=lambda line: line["subject"])
         out += draw_panel(panel, own, LEFT + at * (WIDTH + GAP)) if own else []
     for at, name in enumerate(order):
