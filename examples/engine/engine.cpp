@@ -182,8 +182,8 @@ class engine {
   bool is_cpu() const { return (device_.capabilities & GMM_DEVICE_IS_CPU) != 0; }
   float time() { return static_cast<float>(steps_++) * 0.06f; }
 
-  // Makes Vulkan's view of a block: by the device's address on the CPU, by a descriptor on a GPU. Both name the driver's
-  // whole allocation, in which the block has an offset.
+  // Makes Vulkan's view of a block: by the device's address on the CPU, by a descriptor on a GPU. Both name the
+  // driver's whole allocation, in which the block has an offset.
   void show(resource *of) {
     const gmm_pointer_info where = must(context_.query(of->block.data()));
     memory_source source;

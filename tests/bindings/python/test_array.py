@@ -103,7 +103,8 @@ def test_basic_indexing_is_numpys(host):
         if isinstance(expected, np.ndarray):
             same(array[key], expected)
         else:
-            assert array[key].shape == () and array[key].item() == expected.item() == float(array[key]) == int(array[key])
+            one = array[key]
+            assert one.shape == () and one.item() == expected.item() == float(one) == int(one)
     assert [row.shape for row in array] == [(3, 4), (3, 4)]
     for wrong, error in ((2, IndexError), (-3, IndexError), (1.5, TypeError), ([0, 1], TypeError), (True, TypeError),
                          (1 << 80, IndexError), ("x", TypeError), (slice(None, None, 0), ValueError)):

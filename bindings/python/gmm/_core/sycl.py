@@ -60,7 +60,7 @@ def cached_queue(context, device):
 
 
 class _View:
-    """Memory of an array, and an export of it, which ends with this object. dpctl keeps the object beside the memory."""
+    """An array's memory, and an export of it, which ends with this object. dpctl keeps the object with the memory."""
 
     def __init__(self, array):
         self.__sycl_usm_array_interface__ = array.__sycl_usm_array_interface__
