@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "collect.h"
+
 _Thread_local int gmm_csharp_depth;
 static _Thread_local uint32_t watch_event; /* the callback of a watcher runs here */
 static _Thread_local int refused;          /* gmm_csharp_check_outside() did, not the library */
@@ -133,9 +135,15 @@ gmm_result gmm_csharp_check_outside(int32_t in_budget) {
 }
 
 /* The library calls these two on the thread of the caller. */
-int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info) {
-  gmm_csharp_request question = {.user = user, .info = info, .first = UINT64_MAX};
+static int collect_garbage(void *user, uint32_t before) {
+  gmm_csharp_request question = {.user = user, .first = UINT64_MAX, .second = before};
   return perform_delegate(&question);
+}
+
+int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info) {
+  gmm_oom_info own = {0};
+  gmm_csharp_request question = {.user = user, .info = &own, .first = UINT64_MAX};
+  return gmm_bind_collects(info, collect_garbage, user, &own) || perform_delegate(&question);
 }
 int32_t gmm_csharp_write(void *user, const char *text, uint64_t size) {
   gmm_csharp_request question = {.user = user, .info = text, .first = size};

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "collect.h"
 #include "struct.h"
 
 static JavaVM *machine;
@@ -162,8 +163,11 @@ static int32_t on_asked(void *user, const gmm_lease_ask *ask) {
   return 0;
 }
 
+static int collect_garbage(void *user, uint32_t before) { return call(user, UINT64_MAX, before, NULL, 0) == 1; }
+
 int32_t gmm_java_oom(void *user, const gmm_oom_info *info) {
-  return call(user, UINT64_MAX, 0, info, info->struct_size) == 1;
+  gmm_oom_info own = {0};
+  return gmm_bind_collects(info, collect_garbage, user, &own) || call(user, UINT64_MAX, 0, &own, sizeof own) == 1;
 }
 int32_t gmm_java_write(void *user, const char *text, uint64_t size) { return call(user, 0, 0, text, size) != 1; }
 void gmm_java_run(void *user) { (void)call(user, 0, 0, NULL, 0); }

@@ -119,6 +119,10 @@ namespace Gmm
         {
             if (request.First == ulong.MaxValue) // no level: memory is exhausted
             {
+                if (request.Info == IntPtr.Zero)
+                {
+                    return Forgotten.Collect() ? 1 : 0;
+                }
                 GmmOomHandler handler = OomHandler;
                 return Caught(() => handler != null && handler(new GmmOomInfo(Struct.Lent(request.Info))), 1);
             }

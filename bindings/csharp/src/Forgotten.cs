@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
 using System.Diagnostics;
+using System.Threading;
 using System.Threading.Tasks;
 
 namespace Gmm
@@ -14,6 +15,7 @@ namespace Gmm
     {
         private static readonly object mutex = new object();
         private static Task last = Task.CompletedTask;
+        private static int ended;
 
         /// <summary>Called by a finalizer.</summary>
         internal static void Add(GmmSafeHandle handle)
@@ -27,9 +29,25 @@ namespace Gmm
             }
         }
 
+        /// <summary>Collects garbage. True: a forgotten object has ended.</summary>
+        internal static bool Collect()
+        {
+            int before = Volatile.Read(ref ended);
+            GC.Collect();
+            GC.WaitForPendingFinalizers();
+            Task all;
+            lock (mutex)
+            {
+                all = last;
+            }
+            all.Wait(500); // a free may wait for a pause
+            return Volatile.Read(ref ended) != before;
+        }
+
         private static void End(GmmSafeHandle handle)
         {
             Exception failure = handle.End();
+            Interlocked.Increment(ref ended);
             if (failure != null)
             {
                 Trace.TraceWarning("a forgotten " + handle.Owner + " could not be given back: " + failure.Message);

@@ -35,8 +35,13 @@ namespace Gmm
             FreeOn freeOn = new FreeOn(stream ?? GmmStream.Default);
             int born = context.Generation;
             GmmSafeHandle handle = GmmSafeHandle.Child(nameof(GmmBuffer), heap ?? context, freeOn,
-                (IntPtr parent, out IntPtr made) => made = allocate(freeOn.Address), made =>
+                (IntPtr parent, out IntPtr made) =>
                 {
+                    made = allocate(freeOn.Address);
+                    GC.AddMemoryPressure(size);
+                }, made =>
+                {
+                    GC.RemoveMemoryPressure(size);
                     // After a reset the address may be another block's.
                     if (context.Generation == born)
                     {

@@ -68,8 +68,12 @@ namespace Gmm
                 Dispatcher.Start();
             }
             return GmmSafeHandle.Child(nameof(GmmContext), null, callbacks, (IntPtr none, out IntPtr made) =>
-                Native.gmm_context_create(
-                    options.Encode(options.Logger == null ? IntPtr.Zero : callbacks.User), out made),
+                {
+                    Native.gmm_context_create(
+                        options.Encode(options.Logger == null ? IntPtr.Zero : callbacks.User), out made);
+                    // It collects garbage before it calls the program's handler.
+                    Native.gmm_context_set_oom_handler(made, callbacks.User);
+                },
                 ended => Native.gmm_context_release(ended));
         }
 
@@ -285,13 +289,13 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Sets the handler that is called when memory is short; null removes it. A handler that refers to the context
-        /// keeps it from the garbage collector.
+        /// Sets the handler that is called when memory is short, also after garbage was collected; null removes it. A
+        /// handler that refers to the context keeps it from the garbage collector.
         /// </summary>
         public void SetOomHandler(GmmOomHandler handler)
         {
             callbacks.OomHandler = handler;
-            Run(self => Native.gmm_context_set_oom_handler(self, handler == null ? IntPtr.Zero : callbacks.User));
+            Run(self => Native.gmm_context_set_oom_handler(self, callbacks.User)); // waits for one that runs
         }
 
         /// <summary>The live blocks of a scope, copied at one moment for each heap; null means all.</summary>

@@ -94,6 +94,8 @@ class Context(Pausing, native.Handle):
         self._leases = weakref.WeakSet()
         self._tickets = set()  # operations under way, also those whose ticket the program has dropped
         self._info = ContextInfo.unpack(native.gmm_context_query(self)[1])
+        # The library calls this handle. It collects garbage first, and then calls its attribute, the program's handler.
+        native.gmm_context_set_oom_handler(self, self)
 
     # Life.
 
@@ -294,7 +296,7 @@ class Context(Pausing, native.Handle):
         native.gmm_limit_set(self, _scope(self, device, tag, None), native.GMM_NO_LIMIT if limit is None else limit)
 
     def set_oom_handler(self, handler: Callable[[OutOfMemoryInfo], object] | None) -> None:
-        """Sets handler(OutOfMemoryInfo) -> bool, which the library calls when a trim has not freed enough memory.
+        """Sets handler(OutOfMemoryInfo) -> bool, for when neither a trim nor gc.collect() has freed enough memory.
 
         True makes the library try again. None removes the handler. It runs on the allocating thread and may free, pause
         and trim, but not allocate. Its exceptions reach the caller of alloc().
@@ -302,9 +304,7 @@ class Context(Pausing, native.Handle):
         def call(data):
             return bool(handler(OutOfMemoryInfo.unpack(data)))
 
-        # The library calls this handle, whose attribute is the handler. So threads that set at once cannot leave a
-        # registration without a handler, and one of theirs holds. The call waits for handlers that run.
-        native.gmm_context_set_oom_handler(self, self)
+        native.gmm_context_set_oom_handler(self, self)  # again, as the call waits for handlers that run
         self._oom_handler = None if handler is None else call
 
     def stats(self, *, device: int | None = None, tag: TagLike | None = None,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <time.h>
 
+#include "collect.h"
 #include "native.h"
 
 /* When the interpreter ends, Python ends a thread that waits for the GIL at any point. So callbacks count themselves,
@@ -81,12 +82,25 @@ void callback_log(void *user, gmm_log_level level, const char *message) {
   callback_leave(gil);
 }
 
+/* PyGC_Collect() does nothing in a program that calls the collector at moments of its own. */
+static int collect_garbage(void *unused, uint32_t before) {
+  PyObject *collector = PyImport_ImportModule("gc");
+  PyObject *count = collector ? PyObject_CallMethod(collector, "collect", NULL) : NULL;
+  const int has_found = count && PyObject_IsTrue(count) == 1;
+  PyErr_Clear();
+  Py_XDECREF(count);
+  Py_XDECREF(collector);
+  return has_found;
+}
+
 int32_t callback_oom(void *user, const gmm_oom_info *info) {
   PyGILState_STATE gil;
+  gmm_oom_info own = {0};
   if (!callback_enter(&gil)) return 0;
-  PyObject *callable = PyErr_Occurred() ? NULL : handle_callable((Handle *)user, &((Handle *)user)->oom_handler);
-  const int again =
-      callable && call(callable, Py_BuildValue("(y#)", info, (Py_ssize_t)info->struct_size), ALL_MAY_END, 1);
+  int again = !PyErr_Occurred() && gmm_bind_collects(info, collect_garbage, NULL, &own);
+  PyObject *callable =
+      again || PyErr_Occurred() ? NULL : handle_callable((Handle *)user, &((Handle *)user)->oom_handler);
+  if (callable) again = call(callable, Py_BuildValue("(y#)", &own, (Py_ssize_t)sizeof own), ALL_MAY_END, 1);
   Py_XDECREF(callable);
   callback_leave(gil);
   return again;

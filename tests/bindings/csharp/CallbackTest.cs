@@ -117,6 +117,23 @@ internal sealed class CallbackTest
         context.SetOomHandler(null);
         Fails(GmmResult.LimitExceeded, () => context.Alloc(65L << 20, GmmKind.Vmm));
         context.SetLimit(null, GmmContext.NoLimit);
+        asked.Clear();
+        using (GmmContext small = new GmmContext())
+        {
+            small.SetLimit(null, 16L << 20);
+            small.SetOomHandler(info =>
+            {
+                asked.Add(info);
+                return info.Attempt < 2;
+            });
+            for (int i = 0; i < 64; i++)
+            {
+                small.Alloc(1L << 20, GmmKind.Vmm); // forgotten: garbage is collected before the handler hears
+            }
+            Same(0, asked.Count, "calls while there was garbage");
+            Fails(GmmResult.LimitExceeded, () => small.Alloc(32L << 20, GmmKind.Vmm));
+            Check(asked.Count == 2 && asked[0].Attempt == 1, "the attempts: " + string.Join("; ", asked));
+        }
     }
 
     private void Writer()

@@ -39,9 +39,12 @@ interface Call {
             this.logger = logger;
         }
 
-        /** level: -1 for exhausted memory. */
+        /** level: -1 for exhausted memory; without bytes garbage is collected, for which `before` counts the calls. */
         @Override
-        public boolean call(long level, long none, byte[] bytes) {
+        public boolean call(long level, long before, byte[] bytes) {
+            if (level < 0 && bytes == null) {
+                return Handle.collectGarbage(before);
+            }
             if (level < 0) {
                 OomHandler handler = oomHandler;
                 return handler != null && handler.outOfMemory(new OomInfo(bytes));

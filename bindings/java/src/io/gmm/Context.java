@@ -56,6 +56,7 @@ public final class Context extends ContextCalls {
         Handle handle = Handle.child("context", null, callbacks, (none, user, out) -> {
             callbacksAddress[0] = user;
             Native.gmm_context_create(options.encode(options.logger == null ? 0 : user), out);
+            Native.gmm_context_set_oom_handler(out[0], user); // collects garbage before it calls the program's handler
         }, Native::gmm_context_release);
         return new Context(handle, callbacks, callbacksAddress[0]);
     }
@@ -264,12 +265,12 @@ public final class Context extends ContextCalls {
     }
 
     /**
-     * Sets the handler that is called when memory is short; null removes it. A handler that refers to the context keeps
-     * it from the garbage collector.
+     * Sets the handler that is called when memory is short, also after garbage was collected; null removes it. A
+     * handler that refers to the context keeps it from the garbage collector.
      */
     public void setOomHandler(OomHandler handler) {
         callbacks.oomHandler = handler;
-        run(context -> Native.gmm_context_set_oom_handler(context, handler == null ? 0 : callbacksAddress));
+        run(context -> Native.gmm_context_set_oom_handler(context, callbacksAddress)); // waits for one that runs
     }
 
     /** Writes a JSON object that describes every heap, extent and live block. */

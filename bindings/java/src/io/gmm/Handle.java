@@ -2,6 +2,8 @@
 package io.gmm;
 
 import java.lang.ref.Cleaner;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
 import java.util.function.LongConsumer;
@@ -23,6 +25,9 @@ final class Handle implements Runnable {
     /** In state: the owner has closed it. The rest of state counts references in steps of ONE. */
     private static final int CLOSED = 1;
     private static final int ONE = 2;
+
+    /** How many forgotten objects the Cleaner has closed. */
+    private static final AtomicInteger CLEANED = new AtomicInteger();
 
     private final AtomicInteger state = new AtomicInteger(ONE);
     private final String what;
@@ -159,11 +164,34 @@ final class Handle implements Runnable {
         }
     }
 
+    /**
+     * Collects garbage, or waits for more of it after an earlier call. True: a forgotten object was closed. The
+     * Cleaner closes objects in an order of its own, so an object of this call tells only that it is at work.
+     */
+    static boolean collectGarbage(long before) {
+        int cleaned = CLEANED.get();
+        CountDownLatch atWork = new CountDownLatch(1);
+        try {
+            if (before == 0) {
+                CLEANER.register(new Object(), atWork::countDown);
+                System.gc();
+                atWork.await(500, TimeUnit.MILLISECONDS);
+            }
+            for (long millis = 1; millis <= 32 && CLEANED.get() == cleaned; millis *= 2) {
+                Thread.sleep(millis);
+            }
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        return CLEANED.get() != cleaned;
+    }
+
     /** Called by the Cleaner, which would drop an exception without a message. */
     @Override
     public void run() {
         try {
             close();
+            CLEANED.incrementAndGet();
         } catch (RuntimeException error) {
             System.getLogger("io.gmm")
                 .log(System.Logger.Level.WARNING, "a forgotten " + what + " could not be given back", error);

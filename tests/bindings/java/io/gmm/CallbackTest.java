@@ -114,6 +114,17 @@ final class CallbackTest {
         context.setOomHandler(null);
         fails(Result.LIMIT_EXCEEDED, () -> context.alloc(65L << 20, Kind.VMM));
         context.setLimit(null, Context.NO_LIMIT);
+        asked.clear();
+        try (Context small = Context.open()) {
+            small.setLimit(null, 16L << 20);
+            small.setOomHandler(again -> asked.add(again) && again.attempt() < 2);
+            for (int i = 0; i < 64; i++) {
+                small.alloc(1L << 20, Kind.VMM); // forgotten: garbage is collected before the handler hears
+            }
+            same(0, asked.size(), "calls while there was garbage");
+            fails(Result.LIMIT_EXCEEDED, () -> small.alloc(32L << 20, Kind.VMM));
+            check(asked.size() == 2 && asked.get(0).attempt() == 1, "the attempts: " + asked);
+        }
     }
 
     private void writer() throws Exception {
