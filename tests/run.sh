@@ -61,23 +61,30 @@ give_up() {
 }
 
 phase "installing"
+[ -f build/build.ninja ] || [ ${#only[@]} != 0 ] || cat <<'END'
+The first run takes about 12 minutes with 2 processors, and 15 GB of disk, most of it for other libraries from PyPI.
+END
 setup_say "looking for compilers, Meson and ninja"
-setup_required || give_up "The tests cannot run without them."
 tools=(man:man-db make:make clang:clang clang-format:clang-format clang-tidy:clang-tidy)
 [ -z "$sanitize" ] || tools+=(dh:debhelper debootstrap:debootstrap
   x86_64-w64-mingw32-g++:g++-mingw-w64-x86-64-posix aarch64-linux-gnu-g++:g++-aarch64-linux-gnu
   qemu-aarch64:qemu-user)
-for tool in "${tools[@]}"; do
-  setup_tool "${tool%%:*}" "${tool#*:}" || echo "   without ${tool%%:*}: $setup_reason"
-done
+setup_tools() {
+  local tool
+  for tool in "${tools[@]}"; do
+    setup_tool "${tool%%:*}" "${tool#*:}" || echo "   without ${tool%%:*}: $setup_reason"
+  done
+}
+setup_python_modules=(pytest numpy mypy)
+setup_together setup_required setup_tools setup_gtest setup_mimalloc setup_options 'setup_others vulkan opengl mpi'
+setup_required || give_up "The tests cannot run without them."
+setup_tools
 [ -z "$sanitize" ] || setup_oldest_cuda_header || echo "   without cuda.h of CUDA 12.0: $setup_reason"
 [ -z "$sanitize" ] || setup_arm64 || echo "   without a Python of arm64: $setup_reason"
-if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
-  summary+=(--skipped "the unit tests in C++: $setup_reason")
-fi
-
+setup_gtest || summary+=(--skipped "the unit tests in C++: $setup_reason")
 setup_peers || echo "   without mimalloc or UMF: $setup_reason"
 setup_options
+setup_others cuda_headers vulkan opengl mpi
 [ -n "${setup_skipped[csharp]:-}" ] || setup_dotnet || echo "   without a .NET runtime: $setup_reason"
 [ ${#only[@]} != 0 ] || setup_environments || echo "   without PyTorch, Numba, CuPy, JAX and dpctl: $setup_reason"
 for name in "${!setup_skipped[@]}"; do summary+=(--skipped "$name: ${setup_skipped[$name]}"); done
@@ -98,7 +105,7 @@ declare -A behind=()
 begin_behind() {
   local name=$1
   shift
-  "$@" >"$setup_deps/behind-$name.log" 2>&1 &
+  setup_quiet=1 "$@" >"$setup_deps/behind-$name.log" 2>&1 &
   behind[$name]=$!
 }
 
