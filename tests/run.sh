@@ -65,7 +65,7 @@ phase "installing"
 The first run takes about 12 minutes with 2 processors, and 15 GB of disk, most of it for other libraries from PyPI.
 END
 setup_say "looking for compilers, Meson and ninja"
-tools=(man:man-db make:make clang:clang clang-format:clang-format clang-tidy:clang-tidy)
+tools=(man:man-db make:make cmake:cmake clang:clang clang-format:clang-format clang-tidy:clang-tidy)
 [ -z "$sanitize" ] || tools+=(dh:debhelper debootstrap:debootstrap
   x86_64-w64-mingw32-g++:g++-mingw-w64-x86-64-posix aarch64-linux-gnu-g++:g++-aarch64-linux-gnu
   qemu-aarch64:qemu-user)
