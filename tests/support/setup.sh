@@ -151,14 +151,9 @@ setup_python() {
   fi
   local module missing=()
   for module in "$@"; do
-    # The name on PyPI and the name to import differ for some.
-    case $module in
-      meson-python) module=mesonpy ;;
-    esac
-    "$setup_venv/bin/python" -c "import ${module//-/_}" 2>/dev/null || missing+=("$module")
+    "$setup_venv/bin/python" -c "import $module" 2>/dev/null || missing+=("$module")
   done
   [ ${#missing[@]} = 0 ] && return 0
-  missing=("${missing[@]/#mesonpy/meson-python}")
   setup_say "installing from PyPI into .deps/venv: ${missing[*]}"
   setup_pip "${missing[*]}" "${missing[@]}"
 }
@@ -280,7 +275,7 @@ setup_swig() {
 
 setup_language() {
   case $1 in
-    python) setup_swig && setup_python "${setup_python_modules[@]}" ;;
+    python) setup_python "${setup_python_modules[@]}" && setup_swig ;;
     java) setup_needs 'command -v javac && command -v jar' default-jdk-headless && setup_swig ;;
     csharp) setup_needs 'command -v mcs' mono-mcs 'command -v mono' mono-runtime && setup_swig ;;
   esac
@@ -330,12 +325,10 @@ CHECK
 
 # mimalloc and UMF; the benchmarks open them at run time. UMF comes from PyPI into .deps/umf.
 setup_peers() {
-  local reasons=()
-  setup_mimalloc || reasons+=("$setup_reason")
-  setup_umf || reasons+=("$setup_reason")
-  [ ${#reasons[@]} = 0 ] && return 0
-  setup_reason=${reasons[0]}${reasons[1]:+; ${reasons[1]}}
-  return 1
+  local result=0
+  setup_mimalloc || result=1
+  setup_umf || result=1
+  return $result
 }
 
 setup_umf() {
