@@ -28,7 +28,7 @@ end_early() {
   exit 1
 }
 setup_may_install || end_early failed "it needs root or sudo"
-setup_tool debootstrap debootstrap || end_early skipped "$setup_reason"
+setup_needs 'command -v debootstrap' debootstrap || end_early skipped "$setup_reason"
 room=${ROOM:-}
 if [ -z "$room" ]; then
   room=$(mktemp -d /var/tmp/gmm-room-XXXXXX)

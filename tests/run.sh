@@ -28,7 +28,6 @@ done
 
 [ -n "$sanitize" ] || export TEST_LINT=${TEST_LINT:-changed}
 
-
 # Many tests wait for another process or a clock, so more of them run than there are processors.
 processes=$((($(nproc) * 3 + 1) / 2))
 summary=() # results and files of results, for tests/support/summary.py
@@ -72,7 +71,7 @@ tools=(man:man-db make:make cmake:cmake clang:clang clang-format:clang-format cl
 setup_tools() {
   local tool
   for tool in "${tools[@]}"; do
-    setup_tool "${tool%%:*}" "${tool#*:}" || echo "   without ${tool%%:*}: $setup_reason"
+    setup_needs "command -v ${tool%%:*}" "${tool#*:}" || echo "   without ${tool%%:*}: $setup_reason"
   done
 }
 setup_python_modules=(pytest numpy mypy)
@@ -91,13 +90,13 @@ for name in "${!setup_skipped[@]}"; do summary+=(--skipped "$name: ${setup_skipp
 
 # test_in FOLDER WORDS MESON_TEST_OPTION...
 test_in() {
-  local folder=$1 words=$2
+  local folder=$1 words=$2 log=results-${#summary[@]}
   shift 2
   phase "testing in $folder/"
   setup_say "testing in $folder/ ($words)"
-  rm -f "$folder/meson-logs/testlog.json"
-  meson test -C "$folder" --print-errorlogs --timeout-multiplier 4 --num-processes "$processes" "$@"
-  summary+=("$folder/meson-logs/testlog.json")
+  rm -f "$folder/meson-logs/$log.json"
+  meson test -C "$folder" --print-errorlogs --timeout-multiplier 4 --num-processes "$processes" --logbase "$log" "$@"
+  summary+=("$folder/meson-logs/$log.json")
 }
 
 # begin_behind NAME COMMAND...: starts the command in the background, as tests leave processors idle while they wait.
@@ -214,12 +213,7 @@ if setup_configure build "${setup_options[@]}"; then
       wait "$setup_environments_job" || echo "   not all of it came (see .deps/environments.log)"
     fi
     if [ ${#others[@]} != 0 ]; then
-      phase "testing with other libraries"
-      setup_say "testing in build/ (with other libraries)"
-      rm -f build/meson-logs/others.json
-      meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 4 --num-processes "$processes" \
-        --logbase others --suite interop --suite sycl "${in_release[@]}"
-      summary+=(build/meson-logs/others.json)
+      test_in build "with other libraries" --no-rebuild --suite interop --suite sycl "${in_release[@]}"
     fi
   else
     summary+=(--failed "the build in build/ (release)")
@@ -238,7 +232,7 @@ if [ -n "$sanitize" ]; then
   setup_stress_environment
   test_behind thread build-thread "stress under the thread sanitizer" --no-rebuild --num-processes 2 \
     --suite stress
-  grep -sho '"# seed [0-9]*' build-thread/meson-logs/testlog.json
+  grep -sho '"# seed [0-9]*' build-thread/meson-logs/results-*.json
   test_behind without "$without" "without optional libraries" "${without_tests[@]}"
   # The module's own threads on a Python without a GIL.
   if setup_free_threaded; then

@@ -110,11 +110,6 @@ setup_needs() {
 # setup_has HEADER...: in this order.
 setup_has() { printf '#include <%s>\n' "$@" | cc -E - >/dev/null 2>&1; }
 
-# setup_tool COMMAND PACKAGE: a tool that some tests use.
-setup_tool() {
-  command -v "$1" >/dev/null || setup_packages "$2"
-}
-
 # A Python of at least 3.9 with its headers and venv; the first of: $PYTHON, python3, Debian's.
 setup_find_python() {
   local candidate
