@@ -63,8 +63,9 @@ setup_say "looking for compilers, Meson and ninja"
 setup_may_install || setup_together setup_required setup_options setup_vulkan
 setup_required || give_up "the build cannot start without them"
 if [ ! -f build/build.ninja ]; then # the first tours need no other language
-  setup_configure build -Ddebug=true -Dwerror=true -Dpython=disabled -Djava=disabled -Dcsharp=disabled ||
-    give_up "Meson could not configure build/: see above"
+  setup_python || true
+  setup_configure build -Ddebug=true -Dwerror=true -Dpython=disabled -Djava=disabled -Dcsharp=disabled \
+    "${setup_native[@]}" || give_up "Meson could not configure build/: see above"
   tours_in_c
 fi
 setup_together setup_options setup_vulkan

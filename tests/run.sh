@@ -61,7 +61,7 @@ give_up() {
 
 phase "installing"
 [ -f build/build.ninja ] || [ ${#only[@]} != 0 ] || cat <<'END'
-The first run takes about 12 minutes with 2 processors, and 15 GB of disk, most of it for other libraries from PyPI.
+The first run takes about 10 minutes with 2 processors, and 15 GB of disk, most of it for other libraries from PyPI.
 END
 setup_say "looking for compilers, Meson and ninja"
 tools=(man:man-db make:make cmake:cmake clang:clang clang-format:clang-format clang-tidy:clang-tidy)

@@ -17,6 +17,7 @@ setup_missing=()
 setup_quiet= # set where nobody watches: no lines of progress
 setup_options=()
 setup_python_modules=() # those that tests need
+setup_native=() # makes Meson take the Python of .deps/venv; a reconfiguration cannot change it
 # The reports of sanitizers need lines and no variables. These compile in four fifths of the time of full information.
 setup_lines=(-Ddebug=false -Dc_args=-g1 -Dcpp_args=-g1)
 declare -A setup_skipped=()
@@ -144,6 +145,9 @@ setup_python() {
       return 1
     fi
   fi
+  printf "[binaries]\npython3 = '%s'\npython = '%s'\n" "$setup_venv/bin/python" "$setup_venv/bin/python" \
+    >"$setup_deps/python.ini"
+  setup_native=(--native-file "$setup_deps/python.ini")
   local module missing=()
   for module in "$@"; do
     "$setup_venv/bin/python" -c "import $module" 2>/dev/null || missing+=("$module")
@@ -415,11 +419,7 @@ setup_options() {
   setup_option cli setup_needs 'setup_has zlib.h' zlib1g-dev
   local language
   for language in python java csharp; do setup_option $language setup_language $language; done
-  if [ -z "${setup_skipped[python]:-}" ]; then
-    printf "[binaries]\npython3 = '%s'\npython = '%s'\n" "$setup_venv/bin/python" "$setup_venv/bin/python" \
-      >"$setup_deps/python.ini"
-    setup_options+=(--native-file "$setup_deps/python.ini")
-  fi
+  setup_options+=("${setup_native[@]}")
   for language in "${!setup_skipped[@]}"; do
     setup_say "going on without $language: ${setup_skipped[$language]}"
   done
