@@ -351,7 +351,7 @@ setup_vulkan() {
 setup_opengl() {
   setup_needs 'setup_has EGL/eglext.h' libegl-dev \
     'setup_has GL/glcorearb.h GL/glext.h' libgl-dev \
-    "ldconfig -p | grep -q 'libEGL\.so\.1 '" libegl1 \
+    '[[ $(ldconfig -p) = *libEGL.so.1\ * ]]' libegl1 \
     'ls /usr/share/glvnd/egl_vendor.d/*mesa*.json' 'libegl-mesa0 libgl1-mesa-dri'
 }
 
@@ -391,7 +391,8 @@ setup_arm64() {
 }
 
 setup_gtest() { pkg-config --exists gtest || setup_packages libgtest-dev; }
-setup_mimalloc() { ldconfig -p | grep -q "libmimalloc\.so\.2 " || setup_packages libmimalloc-dev; }
+# Not by grep -q, which ends before ldconfig: that counts as a failure under pipefail.
+setup_mimalloc() { setup_needs '[[ $(ldconfig -p) = *libmimalloc.so.2\ * ]]' libmimalloc-dev; }
 
 # setup_option NAME COMMAND...: -DNAME for Meson, enabled where the command succeeds.
 setup_option() {
