@@ -392,7 +392,7 @@ setup_arm64() {
 
 setup_gtest() { pkg-config --exists gtest || setup_packages libgtest-dev; }
 # Not by grep -q, which ends before ldconfig: that counts as a failure under pipefail.
-setup_mimalloc() { setup_needs '[[ $(ldconfig -p) = *libmimalloc.so.2\ * ]]' libmimalloc-dev; }
+setup_mimalloc() { setup_needs '[[ $(ldconfig -p) = *libmimalloc.so* ]]' libmimalloc-dev; }
 
 # setup_option NAME COMMAND...: -DNAME for Meson, enabled where the command succeeds.
 setup_option() {
