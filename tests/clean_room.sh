@@ -96,7 +96,7 @@ setup_as_root unshare --mount --pid --ipc --uts --fork --kill-child bash -euc '
   exec chroot "$room" setpriv --reuid newcomer --regid newcomer --init-groups --inh-caps=-all \
     env -i HOME=/home/newcomer USER=newcomer LANG=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin \
     ${PIP_CERT:+PIP_CERT=$PIP_CERT} \
-    bash -c "cd && git -c advice.detachedHead=false -c init.defaultBranch=main clone -q /tmp/room.bundle gmm && cd gmm || exit 1
+    bash -c "cd && git -c advice.detachedHead=false clone -q /tmp/room.bundle gmm && cd gmm || exit 1
       cp -r /tmp/room.files/. .
       passed=0 failed=()
       while read command <&3; do # joins lines that end with a backslash
