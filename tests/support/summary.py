@@ -124,7 +124,8 @@ def main():
     if arguments.phase:
         print_times(arguments.phase, results.durations)
     for reason, names in sorted(results.skipped.items(), key=lambda group: -len(group[1])):
-        print(f"skipped {len(names):4}  {reason or 'no reason given'} ({names[0]}{', ...' if len(names) > 1 else ''})")
+        reason = re.sub("^skip(ped)?:? ", "", reason, flags=re.IGNORECASE) or "no reason given"
+        print(f"skipped {len(names):4}  {reason} ({names[0]}{', ...' if len(names) > 1 else ''})")
     for line in results.failed:
         print(f"FAILED   {line}")
     print(f"{results.passed} passed, {len(results.failed)} failed, "
