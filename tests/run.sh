@@ -28,7 +28,6 @@ done
 
 [ -n "$sanitize" ] || export TEST_LINT=${TEST_LINT:-changed}
 
-
 # Many tests wait for another process or a clock, so more of them run than there are processors.
 processes=$((($(nproc) * 3 + 1) / 2))
 summary=() # results and files of results, for tests/support/summary.py
@@ -61,36 +60,43 @@ give_up() {
 }
 
 phase "installing"
+[ -f build/build.ninja ] || [ ${#only[@]} != 0 ] || cat <<'END'
+The first run takes about 10 minutes with 2 processors, and 15 GB of disk, most of it for other libraries from PyPI.
+END
 setup_say "looking for compilers, Meson and ninja"
-setup_required || give_up "The tests cannot run without them."
-tools=(man:man-db make:make clang:clang clang-format:clang-format clang-tidy:clang-tidy)
+tools=(man:man-db make:make cmake:cmake clang:clang clang-format:clang-format clang-tidy:clang-tidy)
 [ -z "$sanitize" ] || tools+=(dh:debhelper debootstrap:debootstrap
   x86_64-w64-mingw32-g++:g++-mingw-w64-x86-64-posix aarch64-linux-gnu-g++:g++-aarch64-linux-gnu
   qemu-aarch64:qemu-user)
-for tool in "${tools[@]}"; do
-  setup_tool "${tool%%:*}" "${tool#*:}" || echo "   without ${tool%%:*}: $setup_reason"
-done
+setup_tools() {
+  local tool
+  for tool in "${tools[@]}"; do
+    setup_needs "command -v ${tool%%:*}" "${tool#*:}" || echo "   without ${tool%%:*}: $setup_reason"
+  done
+}
+setup_python_modules=(pytest numpy mypy)
+setup_together setup_required setup_tools setup_gtest setup_mimalloc setup_options 'setup_others vulkan opengl mpi'
+setup_required || give_up "The tests cannot run without them."
+setup_tools
 [ -z "$sanitize" ] || setup_oldest_cuda_header || echo "   without cuda.h of CUDA 12.0: $setup_reason"
 [ -z "$sanitize" ] || setup_arm64 || echo "   without a Python of arm64: $setup_reason"
-if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
-  summary+=(--skipped "the unit tests in C++: $setup_reason")
-fi
-
+setup_gtest || summary+=(--skipped "the unit tests in C++: $setup_reason")
 setup_peers || echo "   without mimalloc or UMF: $setup_reason"
 setup_options
+setup_others cuda_headers vulkan opengl mpi
 [ -n "${setup_skipped[csharp]:-}" ] || setup_dotnet || echo "   without a .NET runtime: $setup_reason"
 [ ${#only[@]} != 0 ] || setup_environments || echo "   without PyTorch, Numba, CuPy, JAX and dpctl: $setup_reason"
 for name in "${!setup_skipped[@]}"; do summary+=(--skipped "$name: ${setup_skipped[$name]}"); done
 
 # test_in FOLDER WORDS MESON_TEST_OPTION...
 test_in() {
-  local folder=$1 words=$2
+  local folder=$1 words=$2 log=results-${#summary[@]}
   shift 2
   phase "testing in $folder/"
   setup_say "testing in $folder/ ($words)"
-  rm -f "$folder/meson-logs/testlog.json"
-  meson test -C "$folder" --print-errorlogs --timeout-multiplier 4 --num-processes "$processes" "$@"
-  summary+=("$folder/meson-logs/testlog.json")
+  rm -f "$folder/meson-logs/$log.json"
+  meson test -C "$folder" --print-errorlogs --timeout-multiplier 4 --num-processes "$processes" --logbase "$log" "$@"
+  summary+=("$folder/meson-logs/$log.json")
 }
 
 # begin_behind NAME COMMAND...: starts the command in the background, as tests leave processors idle while they wait.
@@ -98,7 +104,7 @@ declare -A behind=()
 begin_behind() {
   local name=$1
   shift
-  "$@" >"$setup_deps/behind-$name.log" 2>&1 &
+  setup_quiet=1 "$@" >"$setup_deps/behind-$name.log" 2>&1 &
   behind[$name]=$!
 }
 
@@ -207,12 +213,7 @@ if setup_configure build "${setup_options[@]}"; then
       wait "$setup_environments_job" || echo "   not all of it came (see .deps/environments.log)"
     fi
     if [ ${#others[@]} != 0 ]; then
-      phase "testing with other libraries"
-      setup_say "testing in build/ (with other libraries)"
-      rm -f build/meson-logs/others.json
-      meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 4 --num-processes "$processes" \
-        --logbase others --suite interop --suite sycl "${in_release[@]}"
-      summary+=(build/meson-logs/others.json)
+      test_in build "with other libraries" --no-rebuild --suite interop --suite sycl "${in_release[@]}"
     fi
   else
     summary+=(--failed "the build in build/ (release)")
@@ -231,7 +232,7 @@ if [ -n "$sanitize" ]; then
   setup_stress_environment
   test_behind thread build-thread "stress under the thread sanitizer" --no-rebuild --num-processes 2 \
     --suite stress
-  grep -sho '"# seed [0-9]*' build-thread/meson-logs/testlog.json
+  grep -sho '"# seed [0-9]*' build-thread/meson-logs/results-*.json
   test_behind without "$without" "without optional libraries" "${without_tests[@]}"
   # The module's own threads on a Python without a GIL.
   if setup_free_threaded; then

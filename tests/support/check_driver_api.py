@@ -3,7 +3,8 @@
 
 Usage: check_driver_api.py DRIVER_API_H CUDA_H OUTPUT
 
-It compares numbers, layouts and signatures. A name that an older cuda.h lacks is left out.
+It compares numbers, layouts and signatures. A name that an older cuda.h lacks is left out, and so is the place of
+reserved bytes, of which a newer one makes fields.
 """
 
 import pathlib
@@ -35,7 +36,8 @@ lines += ["}", "#undef CU_STREAM_LEGACY", "#undef CU_STREAM_PER_THREAD", "#defin
 lines += [f"CUresult {symbol}{parameters};" for symbol, parameters in functions] + ["}"]
 lines += [f'static_assert(static_cast<long long>({name}) == {number}, "{name}");' for name, number in numbers]
 for struct, field in fields:
-    lines.append(f'static_assert(own::{struct}_{field} == offsetof({struct}, {field}) && '
-                 f'own::{struct}_{field}_end == offsetof({struct}, {field}) + sizeof({struct}::{field}) && '
-                 f'own::size_of_{struct}_{field} == sizeof({struct}), "{struct}.{field}");')
+    place = "" if field.startswith("reserved") else (
+        f"own::{struct}_{field} == offsetof({struct}, {field}) && "
+        f"own::{struct}_{field}_end == offsetof({struct}, {field}) + sizeof({struct}::{field}) && ")
+    lines.append(f'static_assert({place}own::size_of_{struct}_{field} == sizeof({struct}), "{struct}.{field}");')
 pathlib.Path(sys.argv[3]).write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -2,8 +2,8 @@
 # Installs the missing prerequisites of a build of gmm. tests/run.sh, tests/gpu/run.sh and examples/run.sh source it.
 # shellcheck shell=bash
 #
-# apt-get brings packages of Debian 12 or Ubuntu 24.04, as root or with sudo. Python's packages come from PyPI into
-# .deps/. The script never asks for an installed package, so later runs work without a network. Each function that
+# apt-get brings packages of Debian 12 and 13 or Ubuntu 24.04, as root or with sudo. Python's packages come from PyPI
+# into .deps/. The script never asks for an installed package, so later runs work without a network. Each function that
 # brings something fails with setup_reason set to why it cannot be had.
 
 setup_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -12,7 +12,12 @@ setup_venv=$setup_deps/venv
 setup_log=$setup_deps/install.log
 setup_reason=
 setup_updated=
+setup_planning= # set while setup_packages only notes the names
+setup_missing=()
+setup_quiet=${setup_quiet:-} # set where nobody watches: no lines of progress
 setup_options=()
+setup_python_modules=() # those that tests need
+setup_native=() # makes Meson take the Python of .deps/venv; a reconfiguration cannot change it
 # The reports of sanitizers need lines and no variables. These compile in four fifths of the time of full information.
 setup_lines=(-Ddebug=false -Dc_args=-g1 -Dcpp_args=-g1)
 declare -A setup_skipped=()
@@ -22,37 +27,73 @@ export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
 # Results of one clone serve another.
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$setup_root} CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR:-1}
 
+# An ordinary user's PATH lacks ldconfig and debootstrap.
+PATH=$PATH:/usr/sbin:/sbin
+
 setup_say() { printf '== %s\n' "$*"; }
 
-setup_as_root() {
-  if [ "$(id -u)" = 0 ]; then
-    "$@"
-  elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
-    sudo -n "$@"
-  elif command -v sudo >/dev/null && [ -t 0 ]; then
-    sudo "$@"
-  else
-    echo "neither root nor sudo" >&2
-    return 1
+# setup_logged LOG COMMAND...: the command's output goes into the log, whose last line is shown every 15 s.
+setup_logged() {
+  local log=$1 result=0 ticker=
+  shift
+  if [ -z "$setup_quiet" ]; then
+    while sleep 15 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
+      printf '   %(%T)T  %.100s\n' -1 "$(tail -n 1 "$log")"
+    done &
+    ticker=$!
   fi
+  "$@" >>"$log" 2>&1 || result=$?
+  [ -z "$ticker" ] || { kill "$ticker" && wait "$ticker"; } 2>/dev/null || true
+  return $result
+}
+
+setup_may_install() {
+  [ "$(id -u)" = 0 ] || { command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; }; }
+}
+
+setup_as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
 # Installs packages; fails with setup_reason.
 setup_packages() {
-  if ! command -v apt-get >/dev/null; then
-    setup_reason="there is no apt-get here to install $*"
+  if [ -n "$setup_planning" ]; then
+    setup_missing+=("$@")
+    return 0
+  fi
+  if ! command -v apt-get >/dev/null || ! setup_may_install; then
+    setup_reason="$* cannot be installed: that needs apt-get, and root or sudo"
     return 1
   fi
+  local apt=(setup_as_root env DEBIAN_FRONTEND=noninteractive apt-get)
   if [ -z "$setup_updated" ]; then
     setup_say "reading the list of packages (apt-get update)"
-    setup_as_root env DEBIAN_FRONTEND=noninteractive apt-get update >>"$setup_log" 2>&1 || true # an old list may do
+    setup_logged "$setup_log" "${apt[@]}" update || true # an old list may do
     setup_updated=1
   fi
-  setup_say "installing $*"
-  if ! setup_as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" \
-    >>"$setup_log" 2>&1; then
-    setup_reason="apt-get could not install $* (see .deps/install.log; it needs the network and root or sudo)"
+  setup_say "installing $* ($(apt-get install --print-uris -qq --no-install-recommends "$@" 2>/dev/null |
+    awk '{ bytes += $3 } END { printf "%d", bytes / 1e6 }') MB to fetch; log: .deps/install.log)"
+  if ! setup_logged "$setup_log" "${apt[@]}" install -y --no-install-recommends "$@"; then
+    setup_reason="apt-get could not install $* (see .deps/install.log)"
     return 1
+  fi
+}
+
+# setup_together FUNCTION...: installs the packages that these functions miss by one call, or says which command does,
+# once. The functions themselves then find them.
+setup_together() {
+  local missing
+  # shellcheck disable=SC2030 # the subshell is a plan
+  missing=$(setup_planning=1 && for function in "$@"; do $function; done >/dev/null 2>&1
+    printf '%s\n' "${setup_missing[@]}" | sort -u | xargs)
+  [ -n "$missing" ] || return 0
+  # shellcheck disable=SC2086 # packages are separated by blanks
+  if setup_may_install; then
+    setup_packages $missing
+  elif [ -z "${setup_told:-}" ]; then
+    setup_told=1
+    setup_say "packages are missing, and only root can install them. This command does:"
+    echo "sudo apt-get install -y --no-install-recommends $missing"
   fi
 }
 
@@ -69,11 +110,6 @@ setup_needs() {
 
 # setup_has HEADER...: in this order.
 setup_has() { printf '#include <%s>\n' "$@" | cc -E - >/dev/null 2>&1; }
-
-# setup_tool COMMAND PACKAGE: a tool that some tests use.
-setup_tool() {
-  command -v "$1" >/dev/null || setup_packages "$2"
-}
 
 # A Python of at least 3.9 with its headers and venv; the first of: $PYTHON, python3, Debian's.
 setup_find_python() {
@@ -100,6 +136,7 @@ setup_python() {
       return 1
     fi
   fi
+  [ -z "$setup_planning" ] || return 1
   if ! "$setup_venv/bin/python" -c '' 2>/dev/null; then
     setup_say "making a Python environment in .deps/venv"
     rm -rf "$setup_venv"
@@ -108,16 +145,14 @@ setup_python() {
       return 1
     fi
   fi
+  printf "[binaries]\npython3 = '%s'\npython = '%s'\n" "$setup_venv/bin/python" "$setup_venv/bin/python" \
+    >"$setup_deps/python.ini"
+  setup_native=(--native-file "$setup_deps/python.ini")
   local module missing=()
   for module in "$@"; do
-    # The name on PyPI and the name to import differ for some.
-    case $module in
-      meson-python) module=mesonpy ;;
-    esac
-    "$setup_venv/bin/python" -c "import ${module//-/_}" 2>/dev/null || missing+=("$module")
+    "$setup_venv/bin/python" -c "import $module" 2>/dev/null || missing+=("$module")
   done
   [ ${#missing[@]} = 0 ] && return 0
-  missing=("${missing[@]/#mesonpy/meson-python}")
   setup_say "installing from PyPI into .deps/venv: ${missing[*]}"
   setup_pip "${missing[*]}" "${missing[@]}"
 }
@@ -126,7 +161,7 @@ setup_python() {
 setup_pip() {
   local what=$1
   shift
-  "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q "$@" >>"$setup_log" 2>&1 && return 0
+  setup_logged "$setup_log" "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q "$@" && return 0
   setup_reason="pip could not fetch $what (see .deps/install.log; it needs the network)"
   return 1
 }
@@ -163,9 +198,9 @@ setup_oldest_environments() {
   setup_environment oldest-torch pytest numpy 'torch==2.5.*'
 }
 
-# Python environments with other libraries, in the background: .deps/torch, .deps/interop, .deps/sycl, each complete
-# when it has a file "ready"; dpnp comes into .deps/sycl later. SETUP_VERSIONS=oldest: the oldest versions that gmm
-# supports, in .deps/oldest and .deps/oldest-*.
+# Python environments with the newest versions of other libraries, in the background: .deps/torch, .deps/interop,
+# .deps/sycl, each complete when it has a file "ready"; dpnp comes into .deps/sycl later. SETUP_VERSIONS=oldest: the
+# oldest versions that gmm supports, in .deps/oldest and .deps/oldest-*.
 setup_environments() {
   setup_python || return 1
   if [ "${SETUP_VERSIONS:-}" = oldest ]; then
@@ -174,15 +209,12 @@ setup_environments() {
     setup_environments_job=$!
     return
   fi
-  setup_say "fetching PyTorch, Numba, CuPy, JAX, dpctl and dpnp from PyPI into .deps/ in the background"
+  setup_say "fetching PyTorch, Numba, CuPy, JAX, dpctl and dpnp from PyPI into .deps/ in the background (10 GB on disk)"
   (
-    # Numba 0.30 reads CUipcMemHandle.reserved, which later bindings do not have.
-    setup_environment interop pytest numpy 'numba-cuda[cu13]==0.30.*' 'cuda-bindings==13.0.*' 'cupy-cuda13x==14.*' \
-      'rmm-cu13==26.*' 'nvidia-cuda-crt==13.*' 'jax[cpu]'
+    setup_environment interop pytest numpy 'numba-cuda[cu13]' cupy-cuda13x rmm-cu13 nvidia-cuda-crt 'jax[cpu]'
     # dpctl brings SYCL's runtime; intel-opencl-rt is its CPU device (on_sycl.sh names it to the runtime).
-    setup_environment sycl pytest numpy 'dpctl==0.22.*' 'intel-opencl-rt==2026.*'
-    setup_environment torch pytest numpy 'torch==2.11.*'
-    [ "${SETUP_VERSIONS:-}" != newest ] || setup_environment newest-torch pytest numpy torch
+    setup_environment sycl pytest numpy dpctl intel-opencl-rt
+    setup_environment torch pytest numpy torch
     setup_addition sycl dpnp # it and MKL are large
   ) >>"$setup_deps/environments.log" 2>&1 &
   # shellcheck disable=SC2034 # tests/run.sh waits for it
@@ -198,9 +230,9 @@ setup_version_at_least() {
 setup_required() {
   if ! setup_needs 'command -v cc && command -v c++' 'gcc g++' 'command -v pkg-config' pkg-config \
     'command -v readelf' binutils 'command -v meson || [ -x "$setup_venv/bin/meson" ]' meson \
-    'command -v ninja || [ -x "$setup_venv/bin/ninja" ]' ninja-build 'setup_has zlib.h' zlib1g-dev \
-    'setup_has stdlib.h' libc6-dev 'command -v python3' python3; then
-    # Meson and ninja from PyPI will do; zlib is only needed by the command.
+    'command -v ninja || [ -x "$setup_venv/bin/ninja" ]' ninja-build 'setup_has stdlib.h' libc6-dev \
+    'command -v python3' python3 '[ ! -f /etc/debian_version ] || command -v dpkg-architecture' dpkg-dev; then
+    # Meson and ninja from PyPI will do. Meson asks dpkg-architecture for the folder of installed libraries alone.
     if ! command -v c++ >/dev/null || ! setup_python meson ninja 2>/dev/null; then
       echo "The packages that a build needs are missing: $setup_reason." >&2
       return 1
@@ -242,10 +274,9 @@ setup_swig() {
 
 setup_language() {
   case $1 in
-    python) setup_swig && setup_python pytest numpy mypy ;;
-    java) setup_swig && { setup_needs 'command -v javac && command -v jar' openjdk-17-jdk-headless ||
-      setup_packages default-jdk-headless; } ;;
-    csharp) setup_swig && setup_needs 'command -v mcs' mono-mcs 'command -v mono' mono-runtime ;;
+    python) setup_python "${setup_python_modules[@]}" && setup_swig ;;
+    java) setup_needs 'command -v javac && command -v jar' default-jdk-headless && setup_swig ;;
+    csharp) setup_needs 'command -v mcs' mono-mcs 'command -v mono' mono-runtime && setup_swig ;;
   esac
 }
 
@@ -253,7 +284,7 @@ setup_language() {
 setup_unpacked() {
   [ ! -d "$setup_deps/$1" ] || return 0
   setup_python || return 1
-  setup_say "fetching $2 from PyPI into .deps/$1"
+  setup_say "fetching $2 from PyPI into .deps/$1 (log: .deps/install.log)"
   setup_pip "$2" --no-deps --target "$setup_deps/$1" "$2"
 }
 
@@ -293,13 +324,10 @@ CHECK
 
 # mimalloc and UMF; the benchmarks open them at run time. UMF comes from PyPI into .deps/umf.
 setup_peers() {
-  local reasons=()
-  ldconfig -p 2>/dev/null | grep -q "libmimalloc\.so\.2 " || setup_packages libmimalloc-dev ||
-    reasons+=("$setup_reason")
-  setup_umf || reasons+=("$setup_reason")
-  [ ${#reasons[@]} = 0 ] && return 0
-  setup_reason=${reasons[0]}${reasons[1]:+; ${reasons[1]}}
-  return 1
+  local result=0
+  setup_mimalloc || result=1
+  setup_umf || result=1
+  return $result
 }
 
 setup_umf() {
@@ -323,7 +351,7 @@ setup_vulkan() {
 setup_opengl() {
   setup_needs 'setup_has EGL/eglext.h' libegl-dev \
     'setup_has GL/glcorearb.h GL/glext.h' libgl-dev \
-    "ldconfig -p | grep -q 'libEGL\.so\.1 '" libegl1 \
+    '[[ $(ldconfig -p) = *libEGL.so.1\ * ]]' libegl1 \
     'ls /usr/share/glvnd/egl_vendor.d/*mesa*.json' 'libegl-mesa0 libgl1-mesa-dri'
 }
 
@@ -332,7 +360,7 @@ setup_mpi() { setup_needs 'command -v mpicc' libopenmpi-dev 'command -v mpirun' 
 # cuda.h, from the toolkit or from PyPI. Nothing of CUDA is linked.
 setup_cuda_headers() {
   [ -n "$("$setup_root/tests/support/find_cuda_headers.sh" "$setup_deps")" ] ||
-    setup_unpacked cuda 'nvidia-cuda-runtime==13.0.*'
+    setup_unpacked cuda nvidia-cuda-runtime
 }
 
 # The oldest cuda.h that gmm's declarations must agree with, beside the one above.
@@ -362,6 +390,10 @@ setup_arm64() {
   touch "$folder/ready"
 }
 
+setup_gtest() { pkg-config --exists gtest || setup_packages libgtest-dev; }
+# Not by grep -q, which ends before ldconfig: that counts as a failure under pipefail.
+setup_mimalloc() { setup_needs '[[ $(ldconfig -p) = *libmimalloc.so* ]]' libmimalloc-dev; }
+
 # setup_option NAME COMMAND...: -DNAME for Meson, enabled where the command succeeds.
 setup_option() {
   local name=$1
@@ -373,9 +405,10 @@ setup_option() {
     setup_skipped[$name]=$setup_reason
   fi
 }
-setup_zlib() {
-  setup_reason="zlib.h is missing, so the command and the benchmarks are left out"
-  setup_has zlib.h
+# setup_others NAME...: libraries that are no option of the build. Without one, its tests and examples are skipped.
+setup_others() {
+  local name
+  for name in "$@"; do "setup_$name" || setup_skipped[$name]=$setup_reason; done
 }
 
 # Brings all of these. Sets setup_options for Meson, and setup_skipped[NAME]=REASON for each that is left out. Each
@@ -383,21 +416,11 @@ setup_zlib() {
 # contradicts an option, the configuration fails, and setup_configure() makes a new one.
 setup_options() {
   setup_options=(-Ddebug=true -Dwerror=true)
-  # No option of the build: without it nothing checks gmm's declarations of CUDA's driver.
-  setup_cuda_headers || setup_skipped[cuda]=$setup_reason
   setup_option xxhash setup_needs 'setup_has xxhash.h' libxxhash-dev
-  setup_option cli setup_zlib
-  # No option of the build: without it the tests and the example are skipped.
-  setup_vulkan || setup_skipped[vulkan]=$setup_reason
-  setup_opengl || setup_skipped[opengl]=$setup_reason
-  setup_mpi || setup_skipped[mpi]=$setup_reason
+  setup_option cli setup_needs 'setup_has zlib.h' zlib1g-dev
   local language
   for language in python java csharp; do setup_option $language setup_language $language; done
-  if [ -z "${setup_skipped[python]:-}" ]; then
-    printf "[binaries]\npython3 = '%s'\npython = '%s'\n" "$setup_venv/bin/python" "$setup_venv/bin/python" \
-      >"$setup_deps/python.ini"
-    setup_options+=(--native-file "$setup_deps/python.ini")
-  fi
+  setup_options+=("${setup_native[@]}")
   for language in "${!setup_skipped[@]}"; do
     setup_say "going on without $language: ${setup_skipped[$language]}"
   done
@@ -420,24 +443,32 @@ setup_configure() {
   return 1
 }
 
-# setup_targets FOLDER: prints all targets but those of tests/.
+# setup_targets FOLDER [PLACE...]: prints all targets but those of tests/, or those of these folders of the source.
 setup_targets() {
   meson introspect --targets "$1" | python3 -c '
 import json, os, sys
-root, build = map(os.path.realpath, sys.argv[1:])
+root, build = map(os.path.realpath, sys.argv[1:3])
 for target in json.load(sys.stdin):
-    folder = os.path.relpath(target["defined_in"], root).split(os.sep)[0]
-    if folder != "tests" and target["build_by_default"]:
+    folder = os.path.dirname(os.path.relpath(target["defined_in"], root)) + "/"
+    if target["build_by_default"] and (folder.startswith(tuple(sys.argv[3:])) if sys.argv[3:] else
+                                       not folder.startswith("tests/")):
         print(*(os.path.relpath(name, build) for name in target["filename"]), sep="\n")
-' "$setup_root" "$1"
+' "$setup_root" "$@"
 }
 
-# setup_build FOLDER [TARGET...]: compiles all or these; prints the errors only.
+# setup_build FOLDER [TARGET...]: compiles all or these. On a terminal ninja shows progress and errors. Elsewhere a log
+# has all, and the errors alone are printed.
 setup_build() {
-  local log=$setup_deps/build-${1##*/}.log
-  setup_say "building in $1/"
-  ninja -C "$@" >"$log" 2>&1 && return 0
-  grep -vE '^\[[0-9]+/[0-9]+\]' "$log" | tail -n 60 >&2
+  local log=.deps/build-${1##*/}.log
+  if [ -t 1 ]; then
+    setup_say "building in $1/"
+    ninja -C "$@"
+    return
+  fi
+  setup_say "building in $1/ (log: $log)"
+  : >"$setup_root/$log"
+  setup_logged "$setup_root/$log" ninja -C "$@" && return 0
+  grep -vE '^\[[0-9]+/[0-9]+\]' "$setup_root/$log" | tail -n 60 >&2
   return 1
 }
 

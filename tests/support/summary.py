@@ -5,10 +5,11 @@ Usage: summary.py [--phase SECONDS:CPU_SECONDS:WORDS]... [--passed WORDS]... [--
                   [FILE]...
 --phase: a row of the table that says where the time went; the ten tests that took longest follow.
 FILE: a testlog.json of Meson: each case of a TAP or GoogleTest test counts, any other test is one. Exits with 1 when
-something failed or nothing passed.
+something failed or nothing passed. Skipped tests stand in groups of one reason, and failures last.
 """
 
 import argparse
+import collections
 import json
 import pathlib
 import re
@@ -34,7 +35,8 @@ def reported(test):
 
 class Results:
     def __init__(self):
-        self.passed, self.failed, self.skipped = 0, [], []
+        self.passed, self.failed = 0, []
+        self.skipped = collections.defaultdict(list)  # the tests of each reason
         self.durations = []  # seconds and name
 
     def add_meson(self, path):
@@ -53,16 +55,16 @@ class Results:
             if result in ("OK", "EXPECTEDFAIL"):
                 self.passed += 1
             elif result == "SKIP":
-                self.skipped.append(f"{name}: {' '.join(lines[-1:]) or 'no reason given'}")
+                self.skipped[" ".join(lines[-1:])].append(name)
             else:
                 self.failed.append(f"{name}: {result}")
             return
         failed_before = len(self.failed)
         if output.plan == 0:
-            self.skipped.append(f"{name}: {output.plan_words or 'no reason given'}")
+            self.skipped[output.plan_words].append(name)
         for case in output.cases:
             if case.skipped is not None:
-                self.skipped.append(f"{name}: {case.name}: {case.skipped}")
+                self.skipped[case.skipped].append(f"{name}: {case.name}")
             elif case.passed:
                 self.passed += 1
             else:
@@ -84,7 +86,7 @@ class Results:
             if verdict == "OK":
                 self.passed += 1
             elif verdict == "SKIPPED":
-                self.skipped.append(f"{name}: {title}: {last}")
+                self.skipped[last].append(f"{name}: {title}")
             else:
                 self.failed.append(f"{name}: {title}")
         if result not in ("OK", "SKIP", "EXPECTEDFAIL") and len(self.failed) == failed_before:
@@ -112,7 +114,8 @@ def main():
     results = Results()
     results.passed += len(arguments.passed)
     results.failed += arguments.failed
-    results.skipped += arguments.skipped
+    for name, _, reason in (words.partition(": ") for words in arguments.skipped):
+        results.skipped[reason].append(name)
     for path in arguments.files:
         try:
             results.add_meson(path)
@@ -120,11 +123,13 @@ def main():
             results.failed.append(f"{path}: the results cannot be read: {error}")
     if arguments.phase:
         print_times(arguments.phase, results.durations)
-    for line in results.skipped:
-        print(f"skipped  {line}")
+    for reason, names in sorted(results.skipped.items(), key=lambda group: -len(group[1])):
+        reason = re.sub("^skip(ped)?:? ", "", reason, flags=re.IGNORECASE) or "no reason given"
+        print(f"skipped {len(names):4}  {reason} ({names[0]}{', ...' if len(names) > 1 else ''})")
     for line in results.failed:
         print(f"FAILED   {line}")
-    print(f"{results.passed} passed, {len(results.failed)} failed, {len(results.skipped)} skipped")
+    print(f"{results.passed} passed, {len(results.failed)} failed, "
+          f"{sum(map(len, results.skipped.values()))} skipped")
     return 1 if results.failed or not results.passed else 0
 
 

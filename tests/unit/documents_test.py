@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The samples of the documents compile and run as they stand there, on the host backend; links and options exist.
+tests/clean_room.sh runs the commands.
 
 Usage: documents_test.py ROOT BUILD PYTHON
 A language that the build has not, or a package that is not here, skips its samples.
@@ -85,7 +86,8 @@ for document, language, run_sample in (
         ("README.md", "c", in_c), ("README.md", "python", in_python),
         ("bindings/python/README.md", "python", in_python),
         ("bindings/java/README.md", "java", in_java), ("bindings/csharp/README.md", "csharp", in_csharp)):
-    found = re.findall(rf"^```{language}\n(.*?)^```$", (root / document).read_text(encoding="utf-8"), re.M | re.S)
+    found = re.findall(rf"^```{language}(?: [\w.]+)?\n(.*?)^```$", (root / document).read_text(encoding="utf-8"),
+                       re.M | re.S)
     tap.check(found, f"{document} has samples in {language}")
     for number, sample in enumerate(found, 1):
         name = f"{document}, sample {number} in {language}"
@@ -99,7 +101,7 @@ for document, language, run_sample in (
                       done.stdout + done.stderr)
 
 text = (root / "README.md").read_text(encoding="utf-8")
-gone = [f"README.md: {target}" for target in re.findall(r"^    \./(\S+)", text, re.MULTILINE)
+gone = [f"README.md: {target}" for target in re.findall(r"^\./(\S+)", text, re.MULTILINE)
         if not os.access(root / target, os.X_OK)]
 for top in ("", "lib", "bindings", "tests", "examples"):
     for page in (root / top).glob("*.md" if top == "" else "**/*.md"):

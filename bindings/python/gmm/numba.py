@@ -22,7 +22,7 @@ try:
     from numba.cuda.cudadrv.driver import (
         AutoFreePointer, CudaAPIError, GetIpcHandleMixin, ManagedMemory, MappedMemory, PinnedMemory, binding, driver)
 
-    from gmm._numba.ipc import IpcHandle
+    from gmm._numba.ipc import IpcHandle, LegacyIpcHandle
     from gmm._numba.pool import Pool
 except ImportError as error:
     if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") != "0":
@@ -116,7 +116,10 @@ class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
         if info.state not in (State.UNKNOWN, State.IMPORTED) and not info.ipc_routes & IpcRoute.LEGACY:
             identity = self.context.device.get_device_identity()
             return IpcHandle(memory, context.ipc_export(address), memory.size, identity)
-        return super().get_ipc_handle(memory)
+        legacy = super().get_ipc_handle(memory)
+        if hasattr(legacy.handle, "reserved"):  # Numba's class can send it
+            return legacy
+        return LegacyIpcHandle(memory, legacy.handle, legacy.size, legacy.source_info, legacy.offset)
 
     def get_memory_info(self) -> Any:
         """The free memory of the driver and of gmm, and the device's total memory."""

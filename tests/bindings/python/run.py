@@ -4,7 +4,7 @@
 run.py NAME runs tests/bindings/interop/test_NAME.py with the Python of the library's environment in .deps/, which
 setup_environments of tests/support/setup.sh makes. Without that environment all of them are skipped. GMM_BACKEND
 chooses the backend: see conftest.py there. SETUP_VERSIONS=oldest chooses the oldest versions that gmm supports, in both
-places, and SETUP_VERSIONS=newest PyTorch's newest: the other libraries are the newest in any case.
+places; else they are the newest that PyPI had when the environment was made.
 """
 import compileall
 import importlib.util
@@ -22,8 +22,6 @@ ENVIRONMENTS = {"cuda_core": "interop", "numba": "interop", "cupy": "interop", "
 if os.environ.get("SETUP_VERSIONS") == "oldest":
     ENVIRONMENTS = {**dict.fromkeys(("numba", "cupy", "rmm", "jax"), "oldest"), "cuda_core": "oldest-cuda-core",
                     "torch": "oldest-torch", "memory_saver": "oldest-torch", "sycl": "oldest-sycl"}
-elif os.environ.get("SETUP_VERSIONS") == "newest":
-    ENVIRONMENTS["torch"] = "newest-torch"
 
 
 def run_with_library(name):

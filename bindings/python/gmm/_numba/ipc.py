@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IPC handles for memory that has no legacy handle of the driver."""
+"""IPC handles that Numba's own class cannot have or cannot send."""
+import ctypes
 import weakref
 
 from numba import cuda
@@ -50,3 +51,17 @@ class IpcHandle(cuda.IpcHandle):
 
     def __reduce__(self):
         return (type(self), (None, self.handle, self.size, self.source_info, self.offset))
+
+
+class LegacyIpcHandle(cuda.IpcHandle):
+    """The driver's legacy handle of newer cuda-bindings, whose bytes Numba's class does not find when it is sent."""
+
+    @classmethod
+    def _received(cls, content, *fields):
+        handle = binding.CUipcMemHandle()
+        ctypes.memmove(handle.getPtr(), content, len(content))
+        return cls(None, handle, *fields)
+
+    def __reduce__(self):
+        content = ctypes.string_at(self.handle.getPtr(), 64)  # CU_IPC_HANDLE_SIZE
+        return (self._received, (content, self.size, self.source_info, self.offset))
