@@ -307,8 +307,8 @@ typedef CUcheckpointCheckpointArgs CUcheckpointUnlockArgs;
  * `symbol` is the function's name in the driver's library, and `name` its name for cuGetProcAddress(). That one returns
  * the newest variant that is not newer than the requested version. So `version` is the CUDA version that introduced the
  * symbol. Of one name the symbols stand from old to new.
- * REQUIRED: gmm has no CUDA backend without it. OTHER: only the preload library, Python, tests or benchmarks call it, or
- * driver.cpp chooses it. HOOKED: only the preload library knows it, and the tests' fake driver lacks it.
+ * REQUIRED: gmm has no CUDA backend without it. OTHER: only the preload library, Python, tests or benchmarks call it,
+ * or driver.cpp chooses it. HOOKED: only the preload library knows it, and the tests' fake driver lacks it.
  */
 #define GMM_CUDA_ENTRIES(REQUIRED, OTHER, HOOKED)                                                                      \
   REQUIRED(cuInit, cuInit, 2000, (unsigned int))                                                                       \
