@@ -83,6 +83,12 @@ class Extents {
   void end_with_blocks(Region *region);
 
   // --- Extents of VMM regions --------------------------------------------------------------------------------------
+  // Takes the addresses of a hole from an offset on out of the list. OUT_OF_HOST_MEMORY: the hole is as before.
+  Status begin_fill(Span *hole, uint64_t offset, Fill *fill);
+  // The rest of the hole is one again. It is listed already where a moved extent left a hole right behind it.
+  void end_fill(const Fill &fill) {
+    if (fill.hole != nullptr && !fill.hole->listed) runs_.make_hole(fill.hole);
+  }
   // Backs the start of the hole by new extents of `each` bytes, the last one smaller. Charged by the caller; what was
   // not made is refunded.
   Status add(Fill *fill, uint64_t bytes, uint64_t each);
