@@ -76,21 +76,23 @@ void replace_socket(int32_t socket, int32_t other);
 void shut_connection(int32_t socket);
 void end_connection(int32_t socket);
 
+// Descriptors that travel with bytes, and are closed at the end.
+struct Descriptors : NoCopy {
+  static constexpr uint32_t kMost = 192;
+  int32_t each[kMost];  // -1: somebody took it
+  uint32_t count = 0;
+  bool any_lost = false;  // on the way: too many were sent, or this process may open no more
+  Descriptors() = default;
+  ~Descriptors() { close(); }
+  void close();
+};
+
 // A message is one packet, which goes and comes as a whole. Each function returns its bytes, or an error number below
 // zero. -EAGAIN: nothing came, or the queue is full. A receiver gets 0 at the end of the connection, and no more bytes
 // of a message than it has place for.
-int64_t send_bytes(int32_t socket, const void *bytes, uint64_t size, const int32_t *descriptors = nullptr,
-                   uint32_t count = 0);
+int64_t send_bytes(int32_t socket, const void *bytes, uint64_t size, const Descriptors *along = nullptr);
 int64_t receive_bytes(int32_t socket, void *to, uint64_t size);
-
-// Descriptors that came with bytes. The receiver owns them.
-struct ReceivedDescriptors {
-  static constexpr uint32_t kMost = 192;
-  int32_t each[kMost];
-  uint32_t count = 0;
-  bool any_lost = false;  // too many were sent, or this process may open no more
-};
-int64_t receive_with_descriptors(int32_t socket, void *to, uint64_t size, ReceivedDescriptors *out);
+int64_t receive_with_descriptors(int32_t socket, void *to, uint64_t size, Descriptors *out);
 // EAGAIN: the time passed.
 int wait_until_readable(int32_t socket, uint64_t milliseconds);
 

@@ -286,13 +286,11 @@ Status IpcExports::grant(uint64_t id, const uint8_t token[kIpcTokenSize], IpcGra
     for_each_extent(entry, [&](Extent &extent) {
       int32_t fd = -1;
       if (out->wants_fds && status.ok()) status = open_extent(core_, heap, extent, &fd);
-      if (fd < 0) return;
-      out->sizes[out->extents] = size_of(extent);
-      out->fds[out->extents++] = fd;
+      if (fd >= 0) out->add_extent(fd, size_of(extent));
     });
     GMM_TRY(status);
-    out->allocation_size = entry.size;
-    out->generation = generation_of(entry);
+    out->reply.allocation_size = entry.size;
+    out->reply.generation = generation_of(entry);
     return out->counts ? count_importer(entry, false) : Status();
   });
 }

@@ -104,7 +104,7 @@ void PeerServer::admit(int32_t socket) {
     os::close_socket(socket);
   };
   PeerUser peer;
-  if (check_peer_user(socket, policy_, &peer) != 0 || !peer.is_allowed) {
+  if (check_peer_user(socket, policy_, &peer) != 0) {
     complain("refused process %d of user %u: only user %u is served%s", peer.process, peer.user, current_user(),
              policy_.user_count == 0 ? "" : ", and those that were named");
     return refuse(GMM_ERROR_IPC_REFUSED);

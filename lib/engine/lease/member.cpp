@@ -119,12 +119,8 @@ void LeaseMember::report(const LeaseMeasure *measures, uint32_t devices, uint64_
   for (uint32_t i = 0; i < devices; ++i) {
     const LeaseMeasure &measure = measures[i];
     if (!measure.is_used) continue;
-    LeaseRow &row = report.rows[report.devices++];
-    row.device = measure.device;
-    row.free = measure.free;
-    row.held = measured_[i] = measure.held;
-    row.floor = measure.floor;
-    row.offered = measure.offered;
+    LeaseRow &row = report.rows[report.devices++] = measure;
+    measured_[i] = measure.held;
     if (state_ == LeaseState::kWaiting) {
       row.wanted = std::min(measure.paused + std::min(extra_[i], kLeaseMostBytes), kLeaseMostBytes);
       has_changed = has_changed || row.wanted != wanted_[i];

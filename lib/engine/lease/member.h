@@ -20,12 +20,9 @@
 
 namespace gmm {
 
-// A device as the owner measures it.
-struct LeaseMeasure {
+// A device as the owner measures it. The member knows what is wanted and granted.
+struct LeaseMeasure : LeaseRow {
   bool is_used = false;  // others are not reported; once used, it stays so
-  LeaseUuid device;
-  uint64_t free = 0, held = 0, floor = 0;
-  uint64_t offered = 0;  // pages of offered tags
   uint64_t paused = 0;   // offered tags' memory without pages
 };
 

@@ -300,7 +300,7 @@ class LeaseSimulation {
     if (process.link != link) return;
     if (!command.header.is(ServeKind::kLeaseCommand) || command.devices > kLeaseDevices) return cut(i);
     ASSERT_TRUE(faults.forged != 0 || std::memchr(command.text, 0, sizeof command.text) != nullptr);
-    command.ask_name[sizeof command.ask_name - 1] = command.text[sizeof command.text - 1] = 0;
+    command.asked.name[sizeof command.asked.name - 1] = command.text[sizeof command.text - 1] = 0;
     if (process.is_busy())
       return at(process.busy_until, i, [this, i, command, link] { hear_command(i, command, link); });
     process.member->receive(command, now_);
