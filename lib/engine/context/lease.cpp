@@ -227,7 +227,7 @@ void gmm_lease::end_request(bool is_in_use, uint64_t resumed_since) {
     member_.took(now);
     ++counts_.grants;
   } else if (member_.state() != LeaseState::kIdle) {
-    member_.give_up(now);
+    member_.end(now);
   }
   is_requesting_ = false;
   wake();
@@ -277,7 +277,7 @@ Status gmm_lease::return_all() {
   {
     LockGuard guard(mutex_);
     if (member_.state() != LeaseState::kInUse) return Status(GMM_UNCHANGED);
-    member_.return_all(monotonic_ms());
+    member_.end(monotonic_ms());
   }
   wake();
   return Status();

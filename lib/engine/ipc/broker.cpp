@@ -96,12 +96,10 @@ Status IpcBroker::listen_under_own_name(int *listener) {
 Status IpcBroker::restore_socket() {
   int opened = -1, unused = 0, listener = -1;
   GMM_TRY(ipc_directory_open(directory_path_, true, &opened, &unused, policy_));
-  std::swap(folder_, opened);
+  close_fd(&folder_);
+  folder_ = opened;
   remove_name();  // the file that took the name, if any
-  const Status status = listen_under_own_name(&listener);
-  if (!status.ok()) std::swap(folder_, opened);
-  close_fd(&opened);
-  GMM_TRY(status);
+  GMM_TRY(listen_under_own_name(&listener));
   poller_.remove(listener_);
   os::replace_socket(listener_, listener);
   const int error = poller_.add(listener_, &listener_);

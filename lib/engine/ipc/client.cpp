@@ -137,11 +137,18 @@ class Attempt {
   }
 
   Status receive_reply() {
-    int64_t got = -EAGAIN;
-    while (got == -EAGAIN) {
-      GMM_TRY(receive(&got));
-      if (got == -EAGAIN) GMM_TRY(wait_for_more());
-    }
+    const auto take = [&] {
+      return os::receive_with_descriptors(peer_.connection, &reply_, sizeof reply_, &import_.fds);
+    };
+    int64_t got;
+    while ((got = take()) == -EAGAIN) GMM_TRY(wait_for_more());
+    // An exporter that refuses closes before it reads the request: the error comes first, and its packet after that.
+    if (got == -ECONNRESET) got = take();
+    if (got < 0 && got != -ECONNRESET) return system_failure(static_cast<int>(-got), "recvmsg");
+    if (import_.fds.any_lost)
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "a file descriptor was lost on the way: too many were sent, or this process has as many open as it "
+                  "may (ulimit -n)");
     // One byte alone is a revocation.
     if (got <= 1) {
       if (seems_gone(handle_.exporter)) return gone();
@@ -163,23 +170,6 @@ class Attempt {
     if (error != 0 && error != EAGAIN) return system_failure(error, "poll");
     if (error != 0 && (Peer{-1, peer_.process}.state() != PeerState::kAlive || seems_gone(handle_.exporter)))
       return gone();
-    return Status();
-  }
-
-  // *got: the number of bytes; 0 at the end of the connection; -EAGAIN when there are none yet.
-  Status receive(int64_t *got) {
-    const auto take = [&] {
-      return os::receive_with_descriptors(peer_.connection, &reply_, sizeof reply_, &import_.fds);
-    };
-    *got = take();
-    // An exporter that refuses closes before it reads the request: the error comes first, and its packet after that.
-    if (*got == -ECONNRESET) *got = take();
-    if (*got == -ECONNRESET) *got = 0;
-    if (*got < 0 && *got != -EAGAIN) return system_failure(static_cast<int>(-*got), "recvmsg");
-    if (import_.fds.any_lost)
-      return fail(GMM_ERROR_IPC_REFUSED,
-                  "a file descriptor was lost on the way: too many were sent, or this process has as many open as it "
-                  "may (ulimit -n)");
     return Status();
   }
 

@@ -45,7 +45,7 @@ class IpcConnection {
   IpcEndpoint exporter_;
 };
 
-// The answer of an exporter. `reply.extents` is 0 but for IpcWant::kDescriptors; the size of all is at most the handle's.
+// The answer of an exporter. `reply.extents` is 0 but for IpcWant::kDescriptors; all are at most the handle's size.
 struct IpcImport : IpcAnswer {
   IpcConnection connection;
 };

@@ -32,17 +32,15 @@ SharedEvent *IpcEvents::find(uint64_t id) {
 Status IpcEvents::create(Device device, SharedEvent **out) {
   LockGuard guard(mutex_);
   SharedEvent *event = core_.allocator.create<SharedEvent>();
-  if (event == nullptr || !events_.reserve(events_.size() + 1)) {
-    core_.allocator.destroy(event);
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for an event.");
-  }
-  event->device = device;
-  Status status = random_bytes(event->token, sizeof event->token);
+  const bool has_memory = event != nullptr && events_.reserve(events_.size() + 1);
+  Status status = has_memory ? random_bytes(event->token, sizeof event->token)
+                             : fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for an event.");
   if (status.ok()) status = core_.backend->shared_event_create(device, &event->native);
   if (!status.ok()) {
     core_.allocator.destroy(event);
     return status;
   }
+  event->device = device;
   event->id = next_id_.fetch_add(1, std::memory_order_relaxed);
   events_.push_back_reserved(event);
   *out = event;

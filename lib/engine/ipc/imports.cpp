@@ -166,16 +166,13 @@ Status IpcImports::add_mapping(IpcMapping *mapping, Fn map, void **out) {
 // Imports a block whose memory is mapped.
 Status IpcImports::add_to_mapping(IpcMapping &mapping, const IpcHandle &handle, uint64_t deadline, void **out) {
   const PeerState state = mapping.connection().state();
-  if (state == PeerState::kRevoked)
-    return fail(GMM_ERROR_IPC_REVOKED,
-                "gmm_ipc_import: the exporter revoked the memory by a forced pause; close the imports that exist, and "
-                "ask for a new handle after the exporter resumed.");
-  if (state == PeerState::kGone)
-    return fail(GMM_ERROR_IPC_PEER_GONE,
-                "gmm_ipc_import: the exporting process ended or revoked the memory; close the imports that exist.");
-  // A block that is imported keeps its bytes. The exporter says whether another one lives: it may have freed that block,
-  // and have given its bytes to another one. An own block is asked about
-  // each time, as a handle ends with its block.
+  if (state != PeerState::kAlive)
+    return fail(state == PeerState::kRevoked ? GMM_ERROR_IPC_REVOKED : GMM_ERROR_IPC_PEER_GONE,
+                "gmm_ipc_import: the exporter %s; close the imports that exist, and ask for a new handle.",
+                state == PeerState::kRevoked ? "revoked the memory by a forced pause, and may resume it"
+                                             : "ended, or its context did");
+  // A block that is imported keeps its bytes. The exporter says whether another one lives: it may have freed it, and
+  // have given its bytes to a further one. An own block is asked about each time, as a handle ends with its block.
   Status status;
   if (find_imported(mapping, handle.token) == nullptr || mapping.is_own()) {
     ++mapping.checks;

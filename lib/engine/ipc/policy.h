@@ -31,7 +31,7 @@ struct PeerUser {
   uint32_t user = 0;
 };
 
-// Reads the peer's user and compares it with the policy. Returns 0 or an error number; EACCES: it is none of the policy's.
+// Reads the peer's user. Returns 0 or an error number; EACCES: the policy does not allow the user.
 int check_peer_user(int socket, const IpcPolicy &policy, PeerUser *out);
 
 // The policy as the program sets it.

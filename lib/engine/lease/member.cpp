@@ -30,7 +30,7 @@ void LeaseMember::begin(const uint64_t extra[kLeaseDevices], uint64_t now) {
   set_state(LeaseState::kWaiting, now);
 }
 
-void LeaseMember::give_up(uint64_t now) {
+void LeaseMember::end(uint64_t now) {
   std::fill_n(left_, kLeaseDevices, 0);
   answer_ = LeaseAnswer::kNone;
   set_state(LeaseState::kIdle, now);
@@ -47,11 +47,6 @@ void LeaseMember::came_short() {
   answer_ = LeaseAnswer::kNone;
   std::fill_n(left_, kLeaseDevices, 0);
   set_state(LeaseState::kWaiting, asked_at_);
-}
-
-void LeaseMember::return_all(uint64_t now) {
-  std::fill_n(left_, kLeaseDevices, 0);
-  set_state(LeaseState::kIdle, now);
 }
 
 // --- The lease's thread ----------------------------------------------------------------------------------------------

@@ -40,16 +40,14 @@ class LeaseMember : NoCopy {
   // --- The program's calls ---
   // A request begins. `extra`: by the rows of the measures. Only in kIdle, and not while giving.
   void begin(const uint64_t extra[kLeaseDevices], uint64_t now);
-  // The request ends without success, from kWaiting or kTaking.
-  void give_up(uint64_t now);
+  // The request ends without success, from kWaiting or kTaking, or its memory is returned, from kInUse.
+  void end(uint64_t now);
   // To the request. After kGranted the state is kTaking, after kDenied kIdle.
   LeaseAnswer answer() const { return answer_; }
   // Of kTaking: everything is taken.
   void took(uint64_t now);
   // Of kTaking: nothing could be taken, as memory was short. The request waits again.
   void came_short();
-  // Of kInUse.
-  void return_all(uint64_t now);
 
   // --- The lease's thread ---
   void connected();
