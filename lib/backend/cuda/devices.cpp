@@ -3,11 +3,7 @@
 
 #include <unistd.h>
 
-#ifdef GMM_NVCC
-#include "find_zeros_ptx.h"  // the build's
-#else
 #include "backend/cuda/find_zeros_ptx.h"
-#endif
 
 namespace gmm::cuda {
 
