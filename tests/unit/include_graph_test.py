@@ -21,7 +21,7 @@ IN_PRELOAD = ("base/lock.h", "backend/cuda/driver_api.h")
 # The server has a copy of base inside, and of the parts of the engine that it shares with its clients.
 SERVER_MAY = ("engine/lease/messages.h", "engine/ipc/directory.h", "engine/ipc/peer_server.h", "engine/ipc/policy.h")
 # Made by the build, in the build folder.
-GENERATED = ("help.h",)
+GENERATED = ("help.h", "find_zeros_ptx.h")
 # The engine, the interface and the portable part of base include these in angle brackets: headers of the C++ standard
 # that every system has, and xxhash in one place.
 STANDARD = set("""algorithm array atomic bit cerrno cinttypes climits cstdarg cstddef cstdint cstdio cstdlib cstring

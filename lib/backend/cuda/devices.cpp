@@ -3,7 +3,11 @@
 
 #include <unistd.h>
 
+#ifdef GMM_NVCC
+#include "find_zeros_ptx.h"  // the build's
+#else
 #include "backend/cuda/find_zeros_ptx.h"
+#endif
 
 namespace gmm::cuda {
 

@@ -1,33 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel that finds which ranges of device memory are all zero, so that a backup need not copy them to find out. It
-// is PTX, which the driver compiles for its device: version 6.0 for sm_50, which each driver and device of gmm knows.
-//
-// A range has gridDim.x blocks. Each thread reads 16 bytes at a time. A thread that finds a nonzero byte writes
-// `nonzero` and ends, so memory in use is read only in part. `nvcc --ptx` made the code from this kernel:
-//
-//   extern "C" __global__ void gmm_find_zeros(gmm::ZeroRange *ranges) {
-//     gmm::ZeroRange &range = ranges[blockIdx.y];
-//     const uint64_t end = range.base + range.size;
-//     const uint64_t stride = uint64_t{gridDim.x * blockDim.x} * 16;
-//     for (uint64_t at = range.base + uint64_t{blockIdx.x * blockDim.x + threadIdx.x} * 16; at < end; at += stride) {
-//       const ulonglong2 bytes = *reinterpret_cast<const ulonglong2 *>(at);
-//       if ((bytes.x | bytes.y) != 0) {
-//         range.nonzero = 1;
-//         return;
-//       }
-//     }
-//   }
+// find_zeros.cu as PTX, made by make_ptx.py. Do not edit.
 #ifndef GMM_BACKEND_CUDA_FIND_ZEROS_PTX_H
 #define GMM_BACKEND_CUDA_FIND_ZEROS_PTX_H
 
-#include <cstddef>
-
-#include "backend/backend.h"
-
 namespace gmm::cuda {
-
-static_assert(offsetof(ZeroRange, base) == 0 && offsetof(ZeroRange, size) == 8 && offsetof(ZeroRange, nonzero) == 16 &&
-              sizeof(ZeroRange) == 24);  // as the code has it
 
 inline constexpr char kFindZeros[] = R"(
 .version 6.0
