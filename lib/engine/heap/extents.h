@@ -153,9 +153,6 @@ class Extents {
   // Bytes of extents that are paused. The pauser counts what it pauses and resumes.
   uint64_t paused_bytes() const { return paused_bytes_; }
   void count_paused(int64_t bytes) { paused_bytes_ += static_cast<uint64_t>(bytes); }
-  // Bytes that the last pause gave up and that others hold. The pauser sets it.
-  uint64_t foreign_bytes() const { return foreign_bytes_.load(std::memory_order_relaxed); }
-  void set_foreign_bytes(uint64_t bytes) { foreign_bytes_.store(bytes, std::memory_order_relaxed); }
 
  private:
   template <typename Fn>
@@ -186,7 +183,6 @@ class Extents {
   Runs &runs_;
   std::atomic<uint64_t> count_{0};  // written with the heap's lock held, as paused_bytes_
   std::atomic<uint64_t> paused_bytes_{0};
-  std::atomic<uint64_t> foreign_bytes_{0};
 };
 
 }  // namespace gmm

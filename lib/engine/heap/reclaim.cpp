@@ -14,7 +14,7 @@ Status Reclaim::wait_for_device() {
 }
 
 // Memory whose work is done goes back even if not everything could be waited for: others need it.
-Status Reclaim::release(uint64_t at_most, bool wait, uint64_t *released) {
+Status Reclaim::release(bool wait, uint64_t *released) {
   LockGuard guard(mutex_);
   Status first;
   if (wait) {
@@ -26,7 +26,7 @@ Status Reclaim::release(uint64_t at_most, bool wait, uint64_t *released) {
     runs_.clear_done(streams_, policy_);
     runs_.merge_all(false);  // also neighbours that wait for nothing since earlier
   }
-  keep_first(&first, [&] { return release_locked(at_most, released); });
+  keep_first(&first, [&] { return release_locked(UINT64_MAX, released); });
   extents_.end_empty_regions();
   return first;
 }

@@ -24,8 +24,8 @@ class Reclaim : HeapPart {
  public:
   using HeapPart::HeapPart;
 
-  // Free extents, up to `at_most` bytes. wait: after the work that may use them; else only where that is done.
-  Status release(uint64_t at_most, bool wait, uint64_t *released);
+  // All free extents. wait: after the work that may use them; else only where that is done.
+  Status release(bool wait, uint64_t *released);
   Status wait_for_external();
   // Waits for these and for the device.
   Status wait_for_device();
