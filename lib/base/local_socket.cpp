@@ -13,10 +13,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <utility>
 
+#include "base/process.h"
 #include "base/trusted_variable.h"
 
 namespace gmm::os {
@@ -293,9 +295,10 @@ void SocketPoller::wake() {
   [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
 }
 
-uint32_t SocketPoller::wait(int64_t milliseconds, void *keys[kMost]) {
+uint32_t SocketPoller::wait_until(uint64_t until, void *keys[kMost]) {
   epoll_event events[kMost];
-  const int timeout = milliseconds < 0 ? -1 : milliseconds > INT32_MAX ? INT32_MAX : static_cast<int>(milliseconds);
+  const int timeout =
+      until == UINT64_MAX ? -1 : static_cast<int>(std::min<uint64_t>(milliseconds_until(until), INT32_MAX));
   const int count = ::epoll_wait(epoll_, events, kMost, timeout);
   uint32_t ready = 0;
   for (int i = 0; i < count; ++i) {

@@ -6,8 +6,8 @@
 // nobody can replace the folder between the check and the use, and its path may be longer than the address of a Unix
 // socket.
 //
-// A function that returns int returns 0 or an error number of <cerrno>. Nothing here waits but SocketPoller::wait() and
-// wait_until_readable().
+// A function that returns int returns 0 or an error number of <cerrno>. Nothing here waits but
+// SocketPoller::wait_until() and wait_until_readable().
 #ifndef GMM_BASE_LOCAL_SOCKET_H
 #define GMM_BASE_LOCAL_SOCKET_H
 
@@ -106,16 +106,16 @@ class SocketPoller : NoCopy {
 
   int open();
   void close();
-  // `key` is what wait() gives when the socket has bytes, a connection, or its end.
+  // `key` is what wait_until() gives when the socket has bytes, a connection, or its end.
   int add(int32_t socket, void *key);
   // While it is not wanted, the socket is not looked at.
   int want(int32_t socket, void *key, bool wanted);
   // Before its descriptor is closed.
   void remove(int32_t socket);
   void wake();
-  // Returns after the time, a wake(), or with up to kMost keys. Below zero: without an end.
+  // Returns at that monotonic_ms(), after a wake(), or with up to kMost keys. UINT64_MAX: without an end.
   static constexpr uint32_t kMost = 64;
-  uint32_t wait(int64_t milliseconds, void *keys[kMost]);
+  uint32_t wait_until(uint64_t until, void *keys[kMost]);
 
  private:
   int epoll_ = -1;

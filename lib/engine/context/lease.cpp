@@ -370,7 +370,7 @@ void gmm_lease::run() {
       case Act::kWait:
         if (socket_ < 0) next.until = std::min(next.until, retry_at_);
         if (!reap_starter()) next.until = std::min(next.until, monotonic_ms() + kReapAgainMs);
-        wait(next.until);
+        if (void *keys[os::SocketPoller::kMost]; poller_.wait_until(next.until, keys) != 0) receive();
         break;
     }
   }
@@ -438,13 +438,6 @@ void gmm_lease::disconnect() {
   counts_.server = 0;
   counts_.server_process = 0;
   changed_.notify_all();
-}
-
-void gmm_lease::wait(uint64_t until) {
-  void *keys[os::SocketPoller::kMost];
-  const uint64_t now = monotonic_ms();
-  const int64_t milliseconds = until == UINT64_MAX ? -1 : until > now ? static_cast<int64_t>(until - now) : 0;
-  if (poller_.wait(milliseconds, keys) != 0) receive();
 }
 
 void gmm_lease::receive() {

@@ -84,7 +84,6 @@ struct gmm_lease {
   bool reap_starter();
   void disconnect();
   void retry_later();
-  void wait(uint64_t until);
   void receive();
   void send_report();
   void give(const gmm::LeaseCommand &command);

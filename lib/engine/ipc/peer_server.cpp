@@ -36,11 +36,8 @@ void PeerServer::request_stop() {
 }
 
 void PeerServer::serve_until(uint64_t until) {
-  until = std::min(until, next_deadline());
-  const uint64_t now = monotonic_ms();
-  const int64_t wait = until == UINT64_MAX ? -1 : until > now ? static_cast<int64_t>(until - now) : 0;
   void *keys[os::SocketPoller::kMost];
-  const uint32_t count = poller_.wait(wait, keys);
+  const uint32_t count = poller_.wait_until(std::min(until, next_deadline()), keys);
   bool may_accept = false;
   for (uint32_t i = 0; i < count; ++i) {
     may_accept = may_accept || keys[i] == &listener_;
