@@ -26,7 +26,7 @@ from typing import Any, Literal
 from gmm._memory_saver import by_name as _by_name
 from gmm._memory_saver import preload as _preload
 
-__all__ = ["TorchMemorySaver", "configure_subprocess", "register_hook_mode", "torch_memory_saver"]
+__all__ = ["TorchMemorySaver", "configure_subprocess", "memory_saver", "register_hook_mode", "torch_memory_saver"]
 
 _TAG_DEFAULT = "default"
 _hook_modes = {}
@@ -197,6 +197,8 @@ class TorchMemorySaver:
 
 #: The instance of the process.
 torch_memory_saver = TorchMemorySaver()
+#: Its name in an earlier release of torch_memory_saver.
+memory_saver = torch_memory_saver
 
 
 @contextlib.contextmanager

@@ -75,41 +75,41 @@ struct Reserved {
   uint64_t bytes = 0, peak_bytes = 0, extents = 0;
 };
 
-inline constexpr gmm_kind kKinds[] = {GMM_KIND_DEVICE, GMM_KIND_VMM, GMM_KIND_MANAGED};
-
-inline gmm_scope_desc scope_of(gmm_device device, gmm_kind kind) {
+inline gmm_scope_desc scope_of(gmm_device device) {
   gmm_scope_desc scope = sized<gmm_scope_desc>();
-  scope.flags = GMM_SCOPE_DEVICE | GMM_SCOPE_KIND;
+  scope.flags = GMM_SCOPE_DEVICE;
   scope.device = device;
-  scope.kind = kind;
   return scope;
 }
 
 inline Reserved reserved_of(gmm_device device) {
   Reserved out;
-  const auto add = [&](const gmm_scope_desc &scope, uint64_t sign) {
+  gmm_scope_desc scope = scope_of(device);
+  gmm_stats_info all = sized<gmm_stats_info>();
+  (void)gmm_stats_query(context(), &scope, &all);
+  const auto add = [&](uint64_t sign) {
     gmm_stats_info stats = sized<gmm_stats_info>();
     if (gmm_stats_query(context(), &scope, &stats) < 0) return;  // the device lacks the kind
     out.bytes += sign * stats.reserved_bytes;
     out.peak_bytes += sign * stats.peak_reserved_bytes;
     out.extents += sign * stats.extents;
   };
-  for (const gmm_kind kind : kKinds) {
-    gmm_scope_desc scope = scope_of(device, kind);
-    add(scope, 1);
-    if (kind != GMM_KIND_MANAGED || host->tag() == 0) continue;
-    scope.flags |= GMM_SCOPE_TAG;
-    scope.tag = host->tag();
-    add(scope, UINT64_MAX);  // minus 1
+  scope.flags |= GMM_SCOPE_KIND;
+  for (const gmm_kind kind : {GMM_KIND_DEVICE, GMM_KIND_VMM, GMM_KIND_MANAGED}) {
+    scope.kind = kind;
+    add(1);
   }
+  scope.flags |= GMM_SCOPE_TAG;
+  scope.tag = host->tag();
+  if (scope.tag != 0) add(UINT64_MAX);  // minus 1
+  // The kinds may have had their peaks at different moments.
+  out.peak_bytes = std::min(out.peak_bytes, all.peak_reserved_bytes);
   return out;
 }
 
 // The extents of a device's heaps that have memory now: nothing of them is paused.
 inline gmm_result extents_of(gmm_device device, std::vector<Range> *out) {
-  gmm_scope_desc scope = sized<gmm_scope_desc>();
-  scope.flags = GMM_SCOPE_DEVICE;
-  scope.device = device;
+  const gmm_scope_desc scope = scope_of(device);
   gmm_snapshot *snapshot = nullptr;
   gmm_result result = gmm_snapshot_create(context(), &scope, &snapshot);
   if (result < 0) return result;
@@ -294,9 +294,7 @@ class Allocator final : public CUDAAllocator {
     TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction, ". Please set within [0, 1].");
     gmm_device_info info = sized<gmm_device_info>();
     check(gmm_device_query(context(), device, &info), "set_per_process_memory_fraction");
-    gmm_scope_desc scope = sized<gmm_scope_desc>();
-    scope.flags = GMM_SCOPE_DEVICE;  // managed memory counts wherever its pages are
-    scope.device = device;
+    const gmm_scope_desc scope = scope_of(device);  // managed memory counts wherever its pages are
     const auto limit = static_cast<uint64_t>(fraction * static_cast<double>(info.total_memory));
     check(gmm_limit_set(context(), &scope, fraction >= 1.0 ? GMM_NO_LIMIT : limit), "set_per_process_memory_fraction");
     device_of(device).fraction = fraction;

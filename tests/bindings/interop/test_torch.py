@@ -150,6 +150,14 @@ def test_empty_cache_returns_memory(native):
                for size in ("small_pool", "large_pool")) == native.stats("reserved_bytes")["current"]
 
 
+def test_peaks_of_kinds_at_different_moments_are_not_added(native, library):
+    for kind in (gmm.Kind.DEVICE, gmm.Kind.VMM):
+        library.set_kind(int(kind))
+        native.free(native.malloc(512 * MIB))
+        torch._C._cuda_emptyCache()
+    assert native.stats("reserved_bytes")["peak"] <= gmm.context().stats(device=0).peak_reserved_bytes
+
+
 def check_segments(segments):
     for segment in segments:
         blocks = segment["blocks"]

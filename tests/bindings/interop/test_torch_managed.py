@@ -252,7 +252,7 @@ def test_tensors_that_cannot_move_raise(gpu, monkeypatch):
     if not torch.cuda.is_available():
         monkeypatch.delenv("GMM_BACKEND", raising=False)
         refused(RuntimeError, gmm.torch.use, lambda: gmm.torch.pool("tagged"), torch.cuda.set_enabled_uvm,
-                match="no CUDA device")
+                torch.cuda.memory.set_enabled_uvm, match="no CUDA device")
 
 
 # Autograd.
@@ -508,6 +508,7 @@ def test_other_types_and_copies_on_the_gpu():
         assert g.is_cuda and g.data_ptr() != a.data_ptr() and torch.allclose(g.cpu().float(), a)
     assert torch.eye(4).to_sparse().to("cuda").layout is torch.sparse_coo
     torch.cuda.set_uvm_move_on_copy(False)
+    assert not torch.cuda.get_uvm_move_on_copy()
     copied, moved = a.to("cuda"), torch.cuda.uvm_to(a, "cuda")
     torch.cuda.set_uvm_move_on_copy(True)
     assert copied.data_ptr() != a.data_ptr() and moved.data_ptr() == a.data_ptr()

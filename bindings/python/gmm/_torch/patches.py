@@ -243,13 +243,15 @@ def install(move_on_copy: bool = True) -> None:
     """Puts RFC-0023's names into PyTorch, and lets .to(), .cuda() and .cpu() move managed tensors while UVM is enabled.
 
     A second call does nothing.
-    torch.cuda: set_enabled_uvm, get_enabled_uvm, set_uvm_move_on_copy, uvm_to. Tensor: is_managed, manage_memory,
-    unmanage_memory, uvm_to, and to(manage=True), whose result is managed. While UVM is enabled, pin_memory() gives a
-    managed tensor, and to(manage=False) one in ordinary memory.
+    torch.cuda: set_enabled_uvm, get_enabled_uvm, set_uvm_move_on_copy, get_uvm_move_on_copy, uvm_to. torch.cuda.memory:
+    set_enabled_uvm. Tensor: is_managed, manage_memory, unmanage_memory, uvm_to, and to(manage=True), whose result is
+    managed. While UVM is enabled, pin_memory() gives a managed tensor, and to(manage=False) one in ordinary memory.
     """
     patch()
-    for function in (set_enabled_uvm, managed.get_enabled_uvm, managed.set_uvm_move_on_copy, managed.uvm_to):
+    for function in (set_enabled_uvm, managed.get_enabled_uvm, managed.set_uvm_move_on_copy,
+                     managed.get_uvm_move_on_copy, managed.uvm_to):
         setattr(torch.cuda, function.__name__, function)
+    torch.cuda.memory.set_enabled_uvm = set_enabled_uvm
     for method in (managed.is_managed, managed.manage_memory, managed.unmanage_memory, managed.uvm_to):
         setattr(torch.Tensor, method.__name__, method)
     managed.set_uvm_move_on_copy(move_on_copy)
