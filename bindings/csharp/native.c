@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "oom.h"
+
 _Thread_local int gmm_csharp_depth;
 static _Thread_local uint32_t watch_event; /* the callback of a watcher runs here */
 static _Thread_local int refused;          /* gmm_csharp_check_outside() did, not the library */
@@ -132,11 +134,12 @@ gmm_result gmm_csharp_check_outside(int32_t in_budget) {
   return GMM_ERROR_BUSY;
 }
 
-/* The library calls these two on the thread of the caller. */
-int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info) {
+/* The library calls these on the thread of the caller. */
+static int32_t ask_oom(void *user, const gmm_oom_info *info) {
   gmm_csharp_request question = {.user = user, .info = info, .first = UINT64_MAX};
   return perform_delegate(&question);
 }
+int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info) { return gmm_oom_answer(user, info, ask_oom); }
 int32_t gmm_csharp_write(void *user, const char *text, uint64_t size) {
   gmm_csharp_request question = {.user = user, .info = text, .first = size};
   return perform_delegate(&question);

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "oom.h"
 #include "struct.h"
 
 static JavaVM *machine;
@@ -162,9 +163,10 @@ static int32_t on_asked(void *user, const gmm_lease_ask *ask) {
   return 0;
 }
 
-int32_t gmm_java_oom(void *user, const gmm_oom_info *info) {
-  return call(user, UINT64_MAX, 0, info, info->struct_size) == 1;
+static int32_t ask_oom(void *user, const gmm_oom_info *info) {
+  return call(user, UINT64_MAX, 0, info, sizeof *info) == 1;
 }
+int32_t gmm_java_oom(void *user, const gmm_oom_info *info) { return gmm_oom_answer(user, info, ask_oom); }
 int32_t gmm_java_write(void *user, const char *text, uint64_t size) { return call(user, 0, 0, text, size) != 1; }
 void gmm_java_run(void *user) { (void)call(user, 0, 0, NULL, 0); }
 

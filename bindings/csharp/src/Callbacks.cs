@@ -3,6 +3,7 @@ using System;
 using System.Diagnostics;
 using System.Runtime.InteropServices;
 using System.Threading;
+using System.Threading.Tasks;
 
 namespace Gmm
 {
@@ -109,6 +110,9 @@ namespace Gmm
         private readonly GmmLogger logger;
         internal volatile GmmOomHandler OomHandler;
 
+        /// <summary>The native context.</summary>
+        internal IntPtr Context;
+
         internal ContextCall(GmmLogger logger)
         {
             this.logger = logger;
@@ -120,7 +124,8 @@ namespace Gmm
             if (request.First == ulong.MaxValue) // no level: memory is exhausted
             {
                 GmmOomHandler handler = OomHandler;
-                return Caught(() => handler != null && handler(new GmmOomInfo(Struct.Lent(request.Info))), 1);
+                return Caught(() => request.Info == IntPtr.Zero ? Collect()
+                    : handler != null && handler(new GmmOomInfo(Struct.Lent(request.Info))), 1);
             }
             if (Environment.HasShutdownStarted)
             {
@@ -137,6 +142,26 @@ namespace Gmm
                     state => throw new InvalidOperationException("a callback of gmm threw", error));
             }
             return 0;
+        }
+
+        /// <summary>
+        /// Collects garbage; returns whether that freed blocks. Each wait has a limit: finalizers of the program may
+        /// wait for the thread that allocates.
+        /// </summary>
+        private bool Collect()
+        {
+            long before = LiveBlocks();
+            GC.Collect();
+            Task.Run(() => GC.WaitForPendingFinalizers()).Wait(500);
+            Forgotten.Wait(500);
+            return LiveBlocks() < before;
+        }
+
+        private long LiveBlocks()
+        {
+            byte[] info = GmmStatistics.BytesForC();
+            Native.gmm_stats_query(Context, null, info);
+            return new GmmStatistics(info).LiveBlocks;
         }
     }
 

@@ -27,6 +27,17 @@ namespace Gmm
             }
         }
 
+        /// <summary>Waits for the ends so far, for at most these milliseconds.</summary>
+        internal static void Wait(int milliseconds)
+        {
+            Task all;
+            lock (mutex)
+            {
+                all = last;
+            }
+            all.Wait(milliseconds);
+        }
+
         private static void End(GmmSafeHandle handle)
         {
             Exception failure = handle.End();

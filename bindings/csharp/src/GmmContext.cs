@@ -51,6 +51,8 @@ namespace Gmm
         private GmmContext(GmmContextOptions options, ContextCall callbacks) : base(Open(options, callbacks))
         {
             this.callbacks = callbacks;
+            callbacks.Context = handle.DangerousGetHandle();
+            SetOomHandler(null);
         }
 
         private static GmmSafeHandle Open(GmmContextOptions options, ContextCall callbacks)
@@ -285,13 +287,13 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Sets the handler that is called when memory is short; null removes it. A handler that refers to the context
-        /// keeps it from the garbage collector.
+        /// Sets the handler that is called when memory is short and a garbage collection did not help; null removes it.
+        /// A handler that refers to the context keeps it from the garbage collector.
         /// </summary>
         public void SetOomHandler(GmmOomHandler handler)
         {
             callbacks.OomHandler = handler;
-            Run(self => Native.gmm_context_set_oom_handler(self, handler == null ? IntPtr.Zero : callbacks.User));
+            Run(self => Native.gmm_context_set_oom_handler(self, callbacks.User));
         }
 
         /// <summary>The live blocks of a scope, copied at one moment for each heap; null means all.</summary>

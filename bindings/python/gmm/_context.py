@@ -89,6 +89,7 @@ class Context(Pausing, native.Handle):
     def _adopt(self, make, *arguments):
         """Opens the handle with the context that the function makes."""
         self._open("context", None, make, *arguments)
+        native.gmm_context_set_oom_handler(self, self)  # collects garbage
         self._queues = weakref.WeakSet()
         self._sycl_queues = {}
         self._leases = weakref.WeakSet()
@@ -294,7 +295,7 @@ class Context(Pausing, native.Handle):
         native.gmm_limit_set(self, _scope(self, device, tag, None), native.GMM_NO_LIMIT if limit is None else limit)
 
     def set_oom_handler(self, handler: Callable[[OutOfMemoryInfo], object] | None) -> None:
-        """Sets handler(OutOfMemoryInfo) -> bool, which the library calls when a trim has not freed enough memory.
+        """Sets handler(OutOfMemoryInfo) -> bool, called when neither a trim nor gc.collect() freed enough.
 
         True makes the library try again. None removes the handler. It runs on the allocating thread and may free, pause
         and trim, but not allocate. Its exceptions reach the caller of alloc().

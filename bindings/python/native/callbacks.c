@@ -2,6 +2,7 @@
 #include <time.h>
 
 #include "native.h"
+#include "oom.h"
 
 /* When the interpreter ends, Python ends a thread that waits for the GIL at any point. So callbacks count themselves,
  * and the interpreter's end first refuses further ones and then waits for those inside. */
@@ -81,16 +82,31 @@ void callback_log(void *user, gmm_log_level level, const char *message) {
   callback_leave(gil);
 }
 
-int32_t callback_oom(void *user, const gmm_oom_info *info) {
+/* gc.collect(), in a call of the library that Python code made: another thread may hold a lock that somebody with the
+ * GIL waits for. */
+static int collect(void) {
+  PyObject *module = gmm_python_thread_is_inside() ? PyImport_ImportModule("gc") : NULL;
+  PyObject *found = module ? PyObject_CallMethod(module, "collect", NULL) : NULL;
+  const int any = found && PyObject_IsTrue(found) == 1;
+  Py_XDECREF(found);
+  Py_XDECREF(module);
+  return any;
+}
+
+static int32_t ask_oom(void *user, const gmm_oom_info *info) {
+  Handle *handle = (Handle *)user;
+  if (!__atomic_load_n(&handle->oom_handler, __ATOMIC_RELAXED) && !gmm_python_thread_is_inside()) return 0;
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return 0;
-  PyObject *callable = PyErr_Occurred() ? NULL : handle_callable((Handle *)user, &((Handle *)user)->oom_handler);
-  const int again =
-      callable && call(callable, Py_BuildValue("(y#)", info, (Py_ssize_t)info->struct_size), ALL_MAY_END, 1);
+  PyObject *callable = PyErr_Occurred() || !info ? NULL : handle_callable(handle, &handle->oom_handler);
+  int again = !info && !PyErr_Occurred() && collect();
+  if (callable) again = call(callable, Py_BuildValue("(y#)", info, (Py_ssize_t)sizeof *info), ALL_MAY_END, 1);
   Py_XDECREF(callable);
   callback_leave(gil);
   return again;
 }
+
+int32_t callback_oom(void *user, const gmm_oom_info *info) { return gmm_oom_answer(user, info, ask_oom); }
 
 int32_t callback_write(void *user, const char *text, uint64_t size) {
   PyGILState_STATE gil;

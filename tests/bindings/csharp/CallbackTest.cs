@@ -117,6 +117,22 @@ internal sealed class CallbackTest
         context.SetOomHandler(null);
         Fails(GmmResult.LimitExceeded, () => context.Alloc(65L << 20, GmmKind.Vmm));
         context.SetLimit(null, GmmContext.NoLimit);
+        CollectedFirst();
+    }
+
+    /// <summary>The program hears it once, and only when garbage cannot help.</summary>
+    private void CollectedFirst()
+    {
+        GmmTag tag = context.Tag("short");
+        GmmAllocOptions options = new GmmAllocOptions { Kind = GmmKind.Vmm, Tag = tag };
+        List<long> attempts = new List<long>();
+        context.SetLimit(new GmmScope { Tag = tag }, 16 << 20);
+        context.SetOomHandler(info => Add(attempts, (long)info.Attempt) && false);
+        Forget(64, () => context.Alloc(1 << 20, options));
+        Same(0, attempts.Count, "calls for memory that the program forgot");
+        Fails(GmmResult.LimitExceeded, () => context.Alloc(32 << 20, options));
+        Same("1", string.Join(" ", attempts), "the attempts of a request that is too large");
+        context.SetOomHandler(null);
     }
 
     private void Writer()

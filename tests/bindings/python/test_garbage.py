@@ -122,14 +122,29 @@ def test_out_of_memory(make):
 
     def handler(info):
         asked.append(info)
+        kept.clear()
         gc.collect()
         return info.attempt < 2
 
     context.set_oom_handler(handler)
-    Ring(buffer=context.alloc(40 * MIB))
+    kept = [Ring(buffer=context.alloc(40 * MIB))]
     lose_a_context(make)
     context.alloc(40 * MIB).close()
     assert len(asked) == 1
+
+
+def test_a_collection_comes_before_out_of_memory(make):
+    context, asked = make(), []
+    context.set_oom_handler(asked.append)  # None is no
+    tag = context.tag("short")
+    context.set_limit(16 * MIB, tag=tag)
+    for _ in range(64):
+        Ring(buffer=context.alloc(MIB, gmm.Kind.VMM, tag=tag))
+    assert asked == []
+    Ring(buffer=context.alloc(MIB, gmm.Kind.VMM, tag=tag))
+    with pytest.raises(gmm.Error, match="limit"):
+        context.alloc(32 * MIB, gmm.Kind.VMM, tag=tag)
+    assert [info.attempt for info in asked] == [1]
 
 
 def test_log(make):

@@ -2,6 +2,8 @@
 package io.gmm;
 
 import java.lang.ref.WeakReference;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.function.LongConsumer;
 
 /** A callback of the program as C calls it. C holds the object from Native.newCallbacks() until deleteCallbacks(). */
@@ -34,6 +36,7 @@ interface Call {
     final class OfContext implements Call {
         private final Logger logger;
         volatile OomHandler oomHandler;
+        long context; // the native one
 
         OfContext(Logger logger) {
             this.logger = logger;
@@ -44,6 +47,9 @@ interface Call {
         public boolean call(long level, long none, byte[] bytes) {
             if (level < 0) {
                 OomHandler handler = oomHandler;
+                if (bytes == null) {
+                    return collect();
+                }
                 return handler != null && handler.outOfMemory(new OomInfo(bytes));
             }
             try {
@@ -52,6 +58,34 @@ interface Call {
                 uncaught(error);
             }
             return true;
+        }
+
+        /**
+         * Collects garbage, and waits until the Cleaner has come to it, for at most half a second, and while the number
+         * of live blocks falls. Returns whether it fell.
+         */
+        private boolean collect() {
+            long before = liveBlocks();
+            CountDownLatch cleans = new CountDownLatch(1);
+            Handle.onGarbage(new Object(), cleans::countDown);
+            System.gc();
+            long now = before;
+            try {
+                cleans.await(500, TimeUnit.MILLISECONDS);
+                for (long last = -1; now != last; now = liveBlocks()) {
+                    last = now;
+                    Thread.sleep(5);
+                }
+            } catch (InterruptedException error) {
+                Thread.currentThread().interrupt();
+            }
+            return now < before;
+        }
+
+        private long liveBlocks() {
+            byte[] info = Statistics.bytesForC();
+            Native.gmm_stats_query(context, null, info);
+            return new Statistics(info).liveBlocks();
         }
     }
 

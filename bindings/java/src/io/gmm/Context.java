@@ -34,6 +34,8 @@ public final class Context extends ContextCalls {
         super(handle);
         this.callbacks = callbacks;
         this.callbacksAddress = callbacksAddress;
+        callbacks.context = handle.address();
+        setOomHandler(null);
     }
 
     /**
@@ -264,12 +266,12 @@ public final class Context extends ContextCalls {
     }
 
     /**
-     * Sets the handler that is called when memory is short; null removes it. A handler that refers to the context keeps
-     * it from the garbage collector.
+     * Sets the handler that is called when memory is short and a garbage collection did not help; null removes it. A
+     * handler that refers to the context keeps it from the garbage collector.
      */
     public void setOomHandler(OomHandler handler) {
         callbacks.oomHandler = handler;
-        run(context -> Native.gmm_context_set_oom_handler(context, handler == null ? 0 : callbacksAddress));
+        run(context -> Native.gmm_context_set_oom_handler(context, callbacksAddress));
     }
 
     /** Writes a JSON object that describes every heap, extent and live block. */

@@ -83,7 +83,12 @@ final class Handle implements Runnable {
 
     /** Keeps `kept` reachable for as long as `holder` is. */
     static void keepReachable(Object holder, Object kept) {
-        CLEANER.register(holder, () -> java.lang.ref.Reference.reachabilityFence(kept));
+        onGarbage(holder, () -> java.lang.ref.Reference.reachabilityFence(kept));
+    }
+
+    /** Runs `action` on the Cleaner's thread when nobody can reach `object` any more. */
+    static void onGarbage(Object object, Runnable action) {
+        CLEANER.register(object, action);
     }
 
     /** The address, which is good until release(). */

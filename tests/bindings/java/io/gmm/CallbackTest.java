@@ -114,6 +114,23 @@ final class CallbackTest {
         context.setOomHandler(null);
         fails(Result.LIMIT_EXCEEDED, () -> context.alloc(65L << 20, Kind.VMM));
         context.setLimit(null, Context.NO_LIMIT);
+        collectedFirst();
+    }
+
+    /** The program hears it once, and only when garbage cannot help. */
+    private void collectedFirst() throws Exception {
+        Tag tag = context.tag("short");
+        AllocOptions options = new AllocOptions().kind(Kind.VMM).tag(tag);
+        List<Integer> attempts = new ArrayList<>();
+        context.setLimit(new Scope().tag(tag), 16 << 20);
+        context.setOomHandler(info -> attempts.add(info.attempt()) && false);
+        for (int i = 0; i < 64; i++) {
+            context.alloc(1 << 20, options);
+        }
+        check(attempts.isEmpty(), "calls for memory that the program forgot: " + attempts);
+        fails(Result.LIMIT_EXCEEDED, () -> context.alloc(32 << 20, options));
+        same(List.of(1), attempts, "the attempts of a request that is too large");
+        context.setOomHandler(null);
     }
 
     private void writer() throws Exception {
