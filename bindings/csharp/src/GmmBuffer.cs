@@ -37,12 +37,14 @@ namespace Gmm
             GmmSafeHandle handle = GmmSafeHandle.Child(nameof(GmmBuffer), heap ?? context, freeOn,
                 (IntPtr parent, out IntPtr made) => made = allocate(freeOn.Address), made =>
                 {
+                    GC.RemoveMemoryPressure(size);
                     // After a reset the address may be another block's.
                     if (context.Generation == born)
                     {
                         Native.gmm_free(context.DangerousGetHandle(), made, freeOn.Address);
                     }
                 });
+            GC.AddMemoryPressure(size); // the collector sees the object only, of some bytes
             return new GmmBuffer(handle, context, freeOn, size, kind);
         }
 
