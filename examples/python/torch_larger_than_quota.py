@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a model that is three times as large as its quota of GPU memory.
 
-With ordinary memory the training would end with torch.OutOfMemoryError. With managed memory the weights and the optimizer's state live in host memory, and a layer's pages are on the GPU while the
-layer works. A limit cannot hold that to the quota, since it counts managed memory wherever its pages are. So the
-program adds up at each step what it has on the GPU, and fails when the sum exceeds the quota. The driver tells for each
-block where it is to be. The program also prints by how much the GPU's free memory fell; the two figures agree when no
-other program uses the GPU.
+With ordinary memory the training would end with torch.OutOfMemoryError. With managed memory the weights and the
+optimizer's state live in host memory, and a layer's pages are on the GPU while the layer works. A limit cannot hold
+that to the quota, since it counts managed memory wherever its pages are. So the program adds up at each step what it
+has on the GPU, and fails when the sum exceeds the quota. The driver tells for each block where it is to be. The
+program also prints by how much the GPU's free memory fell; the two figures agree when no other program uses the GPU.
 
     python torch_larger_than_quota.py [--quota MIB] [--steps N]
 
