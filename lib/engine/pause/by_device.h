@@ -37,14 +37,9 @@ class ByDevice : NoCopy {
     progress_ = &progress;
     step_ = step;
     for (uint64_t i = 1; i < busy_.size(); ++i) start(busy_[i]);
-    Status status = serve(nullptr);
-    bool is_first = !status.ok() && progress.stop();
-    while (wait_for_threads()) {
-      if (!status.ok()) continue;
-      status = progress.tell();
-      is_first = !status.ok() && progress.stop();
-    }
-    const BusyDevice *failed = nullptr;
+    note(serve(nullptr));
+    while (wait_for_threads())
+      if (!progress.is_stopped()) note(progress.tell());
     bool had_threads = false;
     for (BusyDevice &busy : busy_) {
       if (!busy.has_thread) continue;
@@ -52,11 +47,10 @@ class ByDevice : NoCopy {
       join_thread(busy.thread);
       busy.has_thread = false;
       adopt_messages(busy.messages);
-      if (busy.is_first) failed = &busy;
     }
     // The last bytes may be another thread's, which have not been reported.
-    if (status.ok() && failed == nullptr && had_threads) return progress.tell();
-    return is_first || failed == nullptr ? status : fail_native(failed->code, failed->native, "%s", failed->message);
+    if (had_threads && !progress.is_stopped()) note(progress.tell());
+    return code_ == GMM_OK ? Status() : fail_native(code_, native_, "%s", message_);
   }
 
  private:
@@ -68,10 +62,6 @@ class ByDevice : NoCopy {
     Device device;
     Thread thread;
     bool has_thread = false;
-    bool is_first = false;  // to fail
-    gmm_result code = GMM_OK;
-    int32_t native = 0;
-    char message[1024] = {};
     LogMessages messages = {};
   };
 
@@ -102,7 +92,6 @@ class ByDevice : NoCopy {
     return Status();
   }
   void start(BusyDevice &busy) {
-    busy.is_first = false;
     busy.has_thread = true;
     {
       LockGuard guard(mutex_);
@@ -119,19 +108,20 @@ class ByDevice : NoCopy {
     name_thread("gmm-device");
     {
       const MessagesWait wait;
-      const Status status = self.serve(&busy);
-      if (!status.ok() && self.progress_->stop()) {
-        busy.is_first = true;
-        busy.code = status.code();
-        busy.native = last_native();
-        std::snprintf(busy.message, sizeof busy.message, "%s", last_message());
-      }
+      self.note(self.serve(&busy));
       busy.messages = take_messages();
     }
     LockGuard guard(self.mutex_);
     --self.running_;
     self.changed_.notify_all();
     return nullptr;
+  }
+  // Keeps the first failure.
+  void note(const Status &status) {
+    if (status.ok() || !progress_->stop()) return;
+    code_ = status.code();
+    native_ = last_native();
+    std::snprintf(message_, sizeof message_, "%s", last_message());
   }
   // Waits a little. False: no thread runs any more.
   bool wait_for_threads() {
@@ -144,6 +134,9 @@ class ByDevice : NoCopy {
   Vector<BusyDevice> busy_;
   TransitionProgress *progress_ = nullptr;
   Step step_ = nullptr;
+  gmm_result code_ = GMM_OK;
+  int32_t native_ = 0;
+  char message_[1024] = {};
   Mutex mutex_{LockRank::kByDevice};
   Condition changed_;
   uint32_t running_ = 0;  // with mutex_

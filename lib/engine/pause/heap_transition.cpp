@@ -43,12 +43,6 @@ Status ReadySignal::wait(PageMap &page_map, const void *address, uint64_t size, 
   }
 }
 
-Status not_of_context(const ByteRange &range, uintptr_t address) {
-  return fail(GMM_ERROR_UNKNOWN_POINTER,
-              "gmm_resume_range(%p, %" PRIu64 "): 0x%" PRIxPTR " is not memory of this context.",
-              reinterpret_cast<void *>(range.base), range.size, address);
-}
-
 void give_up_freed(Heap &heap, ReadySignal &ready) {
   {
     // gmm_resume_wait() must not take an extent that ends here for one that is ready.
@@ -116,6 +110,11 @@ Status HeapTransition::plan_live_ranges() {
   blocks_.clear();
   parts_.clear();
   bytes_ = 0;
+  // The contents of other extents are dropped, or still in their memory.
+  const auto is_kept = [](const PlannedExtent &each) {
+    return each.extent->kept != nullptr && each.before != ExtentState::kUnmapped;
+  };
+  if (std::none_of(extents_.begin(), extents_.end(), is_kept)) return Status();
   const bool separates = context_.backups.names_files();
   Vector<ByteRange> live(context_.core.allocator);  // blocks; neighbours that may share a chunk as one range
   bool last_may_share = false;
@@ -154,7 +153,7 @@ Status HeapTransition::plan_live_ranges() {
     const uintptr_t begin = base_of(*each.extent), end = end_of(*each.extent);
     const uint64_t first = ranges_.size();
     while (at < live.size() && live[at].end() <= begin) ++at;
-    for (uint64_t i = at; i < live.size() && live[i].base < end; ++i) {
+    for (uint64_t i = at; is_kept(each) && i < live.size() && live[i].base < end; ++i) {
       const uintptr_t from = std::max(live[i].base, begin), to = std::min(live[i].end(), end);
       ranges_.push_back_reserved(ByteRange{from, to - from});
       if (separates) blocks_.push_back_reserved(live[i].base);
@@ -164,6 +163,16 @@ Status HeapTransition::plan_live_ranges() {
                                          separates ? blocks_.data() + first : nullptr});
   }
   return Status();
+}
+
+bool HeapTransition::release_pages(Extent &extent) {
+  if (context_.core.backend->release(extent.handle).ok()) {
+    extent.handle = PhysicalHandle{};
+    return true;
+  }
+  context_.core.log.write(
+      LogLevel::kError, "A handle could not be released; the next pause or resume goes on with it: %s", last_message());
+  return false;
 }
 
 Status HeapTransition::unmap(uint64_t first, uint64_t count) {

@@ -52,8 +52,10 @@ void for_each_extent(Heap &heap, Fn fn) {
   heap.for_each_region([&](Region &region) { for_each_extent(region, fn); });
 }
 
-// The UNKNOWN_POINTER of an address in the range of gmm_resume_range().
-Status not_of_context(const ByteRange &range, uintptr_t address);
+// True too when there is no range.
+inline bool overlaps(const Extent &extent, const ByteRange *range) {
+  return range == nullptr || (base_of(extent) < range->end() && range->base < end_of(extent));
+}
 
 // Gives up the paused memory of a heap that has no live block, with what is kept of it, and returns addresses that hold
 // nothing. With the lock of the heap.
@@ -107,8 +109,9 @@ class HeapTransition : NoCopy {
   void undo_pause();
 
   // --- A resume (resume.cpp) -----------------------------------------------------------------------------------------
-  // CAPTURING: a capture uses the heap. *paused: it has paused memory. Takes the lock of the heap.
-  Status check_resume(bool *paused);
+  // CAPTURING: a capture uses the heap. *paused: it has paused memory, of the range where there is one.
+  // Takes the lock of the heap.
+  Status check_resume(const ByteRange *range, bool *paused);
   // Plans the paused extents, of the range where there is one. Without a range the heap gives up paused memory that has
   // no live block, and what may be one handle becomes one.
   Status plan_resume(const ByteRange *range);
@@ -139,13 +142,16 @@ class HeapTransition : NoCopy {
     return extents_.push_back(PlannedExtent{&extent, extent.state.load(std::memory_order_relaxed)});
   }
   void sort_planned();
-  // Finds the live memory of the planned extents and divides it into one part an extent, for the backup.
+  // Finds the live memory of the planned extents and divides it into one part an extent, for the backup. No parts: the
+  // backup keeps nothing of them.
   Status plan_live_ranges();
   // Unmaps planned extents, neighbours by one call. After a failure those before it stay unmapped.
   Status unmap(uint64_t first, uint64_t count);
   // Maps those that are not mapped, and allows access to neighbours by one call. After a failure what this call mapped
   // is unmapped again, as far as the driver does that.
   Status map(uint64_t first, uint64_t count);
+  // False, with a log message: the driver keeps the handle, which stays with its extent for the next pause or resume.
+  bool release_pages(Extent &extent);
   // CAPTURING: a stream that uses the heap is being captured.
   Status check_capture(const char *operation);
   // The backup's steps, which report to `progress`.

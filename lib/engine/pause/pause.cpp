@@ -145,13 +145,7 @@ Status HeapTransition::commit_pause() {
     }
     if (extent.handle.value == 0) return;
     foreign.before(extent);
-    if (!core.backend->release(extent.handle).ok()) {
-      context_.core.log.write(LogLevel::kError,
-                              "A handle could not be released; the next pause or resume goes on with it: %s",
-                              last_message());
-      return;
-    }
-    extent.handle = PhysicalHandle{};
+    if (!release_pages(extent)) return;
     foreign.released(extent);
     extent.is_out.store(false, std::memory_order_relaxed);
     bytes += size_of(extent);

@@ -4,43 +4,8 @@
 #include <cinttypes>
 
 #include "engine/heap/block.h"
-#include "engine/pause/transition.h"
 
 namespace gmm {
-
-Status Pauser::pause(const PauseRequest &request, uint64_t *bytes) {
-  return Transition(*this, request, "gmm_pause()").pause(bytes);
-}
-
-Status Pauser::resume(const PauseRequest &request, bool is_last, uint64_t *bytes) {
-  return Transition(*this, request, "gmm_resume()").resume(nullptr, is_last, bytes);
-}
-
-Status Pauser::resume_range(const void *address, uint64_t size, bool is_last, uint64_t *bytes) {
-  const ByteRange range{reinterpret_cast<uintptr_t>(address), size};
-  Vector<gmm_tag> tags(core.allocator);
-  GMM_TRY(tags_of(range, &tags));
-  PauseRequest request;
-  request.tags = tags.data();
-  request.count = static_cast<uint32_t>(tags.size());
-  return Transition(*this, request, "gmm_resume_range()").resume(&range, is_last, bytes);
-}
-
-// The tags that have memory in the range.
-Status Pauser::tags_of(const ByteRange &range, Vector<gmm_tag> *out) {
-  for (uintptr_t at = range.base; at < range.end();) {
-    const Extent *extent = core.page_map.find_extent(at);
-    const HeapVisit visit(heaps, heap_of(region_of(extent)));
-    if (visit.heap == nullptr) return not_of_context(range, at);
-    at = end_of(*extent);
-    const gmm_tag tag = visit.heap->options().tag;
-    bool known = false;
-    for (const gmm_tag each : *out) known = known || each == tag;
-    if (!known && !out->push_back(tag))
-      return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a pause or resume.");
-  }
-  return Status();
-}
 
 Status Pauser::wait_ready(const void *address, uint64_t size, uint64_t timeout_ms) {
   return ready.wait(core.page_map, address, size, timeout_ms);

@@ -30,7 +30,7 @@
 //
 // Files.
 // - pauser.h: the entry points, and what is kept of a heap (query, read, map, discard, forget).
-// - transition.h: one pause or resume, as a transaction over heaps.
+// - transition.cpp: one pause or resume, as a transaction over heaps.
 // - heap_transition.h: the state of one heap in it, with the steps of a pause (pause.cpp) and of a resume (resume.cpp);
 //   the signal of gmm_resume_wait().
 // - by_device.h: copies of several devices run side by side.
@@ -103,7 +103,6 @@ class Pauser : private TransitionContext {
   void clear();
 
  private:
-  Status tags_of(const ByteRange &range, Vector<gmm_tag> *out);
   // fn(Extent &, ByteRange) -> Status for every extent of a range of one block, with the lock of its heap.
   // INVALID_VALUE: an extent is not paused, or its contents were dropped.
   template <typename Fn>

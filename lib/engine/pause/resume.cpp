@@ -7,10 +7,10 @@
 
 namespace gmm {
 
-Status HeapTransition::check_resume(bool *paused) {
+Status HeapTransition::check_resume(const ByteRange *range, bool *paused) {
   LockGuard guard(heap_.mutex);
   *paused = false;
-  for_each_extent(heap_, [&](Extent &extent) { *paused = *paused || is_paused(extent); });
+  for_each_extent(heap_, [&](Extent &extent) { *paused = *paused || (is_paused(extent) && overlaps(extent, range)); });
   return check_capture("gmm_resume()");
 }
 
@@ -25,25 +25,11 @@ Status HeapTransition::plan_resume(const ByteRange *range) {
   }
   bool planned = true;
   for_each_extent(heap_, [&](Extent &extent) {
-    if (!is_paused(extent) || (range != nullptr && (end_of(extent) <= range->base || base_of(extent) >= range->end())))
-      return;
-    planned = planned && plan(extent);
+    if (is_paused(extent) && overlaps(extent, range)) planned = planned && plan(extent);
   });
   if (!planned) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a resume.");
   sort_planned();
-  const auto has_kept = [](const PlannedExtent &each) {
-    return each.extent->kept != nullptr && each.before == ExtentState::kPaused;
-  };
-  bool any_kept = false;
-  for (const PlannedExtent &each : extents_) any_kept = any_kept || has_kept(each);
-  if (!any_kept) return Status();
-  GMM_TRY(plan_live_ranges());
-  for (uint64_t i = 0; i < parts_.size(); ++i) {
-    if (has_kept(extents_[i])) continue;
-    for (uint64_t k = 0; k < parts_[i].range_count; ++k) bytes_ -= parts_[i].ranges[k].size;
-    parts_[i].range_count = 0;
-  }
-  return Status();
+  return plan_live_ranges();
 }
 
 Status HeapTransition::charge() {
@@ -91,12 +77,7 @@ void HeapTransition::return_pages() {
   MessageGuard message_guard;
   for_each_extent(heap_, [&](Extent &extent) {
     if (extent.state != ExtentState::kPaused || extent.mapped || extent.handle.value == 0) return;
-    if (!context_.core.backend->release(extent.handle).ok()) {
-      context_.core.log.write(LogLevel::kError, "A resume that ended leaves a handle for the next one: %s",
-                              last_message());
-      return;
-    }
-    extent.handle = PhysicalHandle{};
+    if (!release_pages(extent)) return;
     heap_.quotas().refund(size_of(extent));
     heap_.paused().count(static_cast<int64_t>(size_of(extent)));
   });
@@ -214,15 +195,10 @@ void HeapTransition::undo_resume() {
         core.log.write(LogLevel::kError, "A failed resume leaves memory mapped: %s", last_message());
     }
     if (planned.charged) {
-      if (extent->handle.value == 0) {
+      if (extent->handle.value == 0 || (!extent->mapped && release_pages(*extent)))
         heap_.quotas().refund(size);
-      } else if (!extent->mapped && core.backend->release(extent->handle).ok()) {
-        extent->handle = PhysicalHandle{};
-        heap_.quotas().refund(size);
-      } else {
-        core.log.write(LogLevel::kError, "A failed resume leaves a handle for the next one: %s", last_message());
+      else
         heap_.paused().count(-static_cast<int64_t>(size));
-      }
     }
   }
   if (promised) forget_restored(false);
