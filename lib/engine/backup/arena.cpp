@@ -9,39 +9,22 @@
 namespace gmm {
 // --- Allocation ---------------------------------------------------------------------------------------------------
 
-bool BackupArena::reserve_addresses_locked() {
-  if (base_ != nullptr) return true;
-  MessageGuard message_guard;
-  os::MemoryInfo info;
-  if (!os::memory_info(&info).ok()) return false;
-  uint64_t size = (info.total + kSegment - 1) / kSegment * kSegment;
-  if (size > kMaxTierAddresses) size = kMaxTierAddresses;
-  const uint64_t count = size / kSegment;
-  void *base = nullptr;
-  if (!segments_.reserve(count) || !os::reserve(size, os::kHugePage, &base).ok()) return false;
-  segments_.clear();
-  for (uint64_t i = 0; i < count; ++i) segments_.push_back_reserved(Segment());
-  base_ = static_cast<char *>(base);
-  return true;
-}
-
 // Plans the first absent segment.
 bool BackupArena::plan_segment_locked(uint64_t limit) {
-  if (!reserve_addresses_locked()) return false;
+  if (base_ == nullptr && !reserve_tier_addresses(kSegment, &base_, &reserved_bytes_)) return false;
   const uint64_t all = bytes_ + planned_bytes_;
   uint64_t size = limit > all ? limit - all : 0;
   if (size > kSegment) size = kSegment;
   size &= ~(os::kHugePage - 1);
   if (size == 0) return false;
-  for (uint64_t i = first_absent_; i < segments_.size(); ++i) {
-    if (segments_[i].state != State::kAbsent) continue;
-    if (!ranges_.add(i * kSegment, size)) return false;
-    first_absent_ = i + 1;
-    segments_[i] = Segment{State::kPlanned, size};
-    planned_bytes_ += size;
-    return true;
-  }
-  return false;
+  uint64_t i = first_absent_;
+  while (i < segments_.size() && segments_[i].state != State::kAbsent) ++i;
+  if (i == segments_.size() && (i * kSegment == reserved_bytes_ || !segments_.push_back(Segment()))) return false;
+  if (!ranges_.add(i * kSegment, size)) return false;
+  first_absent_ = i + 1;
+  segments_[i] = Segment{State::kPlanned, size};
+  planned_bytes_ += size;
+  return true;
 }
 
 bool BackupArena::allocate(uint64_t size, uint64_t hint, uint64_t limit, uint64_t *offset) {
@@ -57,11 +40,12 @@ void BackupArena::free(uint64_t offset, uint64_t size) {
   ranges_.free(offset, size);
 }
 
-bool BackupArena::plan_free(uint64_t bytes, uint64_t limit) {
+bool BackupArena::plan_free(uint64_t bytes, uint64_t limit, uint64_t *segments) {
   LockGuard guard(mutex_);
   if (bytes > limit) return false;
   while (ranges_.free_bytes() < bytes)
     if (!plan_segment_locked(limit)) return false;
+  *segments = segments_.size();
   return true;
 }
 
@@ -84,12 +68,6 @@ void BackupArena::run_touch(CopyTask *self) {
   task->error = os::touch_pages(task->base, task->size);
 }
 
-BackupArena::Touch *BackupArena::find_touch(uint64_t segment) {
-  for (Touch &touch : touches_)
-    if (touch.segment == segment) return &touch;
-  return nullptr;
-}
-
 // Waits for the tasks. Returns 0 or the errno of one of them.
 int BackupArena::end_touch(Touch &touch) {
   int error = 0;
@@ -101,75 +79,49 @@ int BackupArena::end_touch(Touch &touch) {
   return error;
 }
 
-// The first planned segment among the next ones that no task touches; kNoSegment: none.
-uint64_t BackupArena::next_untouched(uint64_t from, uint64_t *size) {
+uint64_t BackupArena::planned_bytes_of(uint64_t segment) {
   LockGuard guard(mutex_);
-  for (uint64_t i = from; i < segments_.size() && i < from + 2 * kAhead; ++i) {
-    if (segments_[i].state != State::kPlanned || find_touch(i) != nullptr) continue;
-    *size = segments_[i].size;
-    return i;
+  return segment < segments_.size() && segments_[segment].state == State::kPlanned ? segments_[segment].size : 0;
+}
+
+// Lets copy threads touch the segment if it is planned. An earlier segment whose place it takes stays planned, and is
+// touched again when a range in it is needed.
+void BackupArena::begin_touch(Device device, uint64_t segment) {
+  Touch &touch = touches_[segment % kAhead];
+  const uint64_t size = planned_bytes_of(segment);
+  if (size == 0 || touch.segment == segment) return;
+  end_touch(touch);
+  char *base = base_of(segment);
+  MessageGuard message_guard;
+  int error = 0;
+  if (!os::set_access(base, size, os::Access::kReadWrite).ok()) error = last_native() != 0 ? last_native() : ENOMEM;
+  os::prefer_huge_pages(base, size);
+  os::keep_from_children(base, size);                                  // a fork need not copy page-locked pages
+  os::prefer_node(base, size, core_.backend->host_numa_node(device));  // copies to other nodes are slower
+  touch.segment = segment;
+  const uint64_t pages = size / os::kHugePage;
+  for (uint64_t i = 0; i < kTouchTasks; ++i) {
+    TouchTask &task = touch.tasks[i];
+    const uint64_t begin = pages * i / kTouchTasks, end = pages * (i + 1) / kTouchTasks;
+    task.run = &BackupArena::run_touch;
+    task.base = base + begin * os::kHugePage;
+    task.size = (end - begin) * os::kHugePage;
+    task.error = error;
+    if (error == 0 && task.size != 0) threads_.submit(&task);
   }
-  return kNoSegment;
-}
-
-// Lets copy threads touch planned segments from this one on, in all places that are unused.
-void BackupArena::touch_ahead(Device device, uint64_t from) {
-  for (Touch &touch : touches_) {
-    if (touch.segment != kNoSegment) continue;
-    uint64_t size = 0;
-    const uint64_t segment = next_untouched(from, &size);
-    if (segment == kNoSegment) return;
-    char *base = base_of(segment);
-    MessageGuard message_guard;
-    int error = 0;
-    if (!os::set_access(base, size, os::Access::kReadWrite).ok()) error = last_native() != 0 ? last_native() : ENOMEM;
-    os::prefer_huge_pages(base, size);
-    os::keep_from_children(base, size);                                  // a fork need not copy page-locked pages
-    os::prefer_node(base, size, core_.backend->host_numa_node(device));  // copies to other nodes are slower
-    touch.segment = segment;
-    const uint64_t pages = size / os::kHugePage;
-    for (uint64_t i = 0; i < kTouchTasks; ++i) {
-      TouchTask &task = touch.tasks[i];
-      const uint64_t begin = pages * i / kTouchTasks, end = pages * (i + 1) / kTouchTasks;
-      task.run = &BackupArena::run_touch;
-      task.base = base + begin * os::kHugePage;
-      task.size = (end - begin) * os::kHugePage;
-      task.error = error;
-      if (error == 0 && task.size != 0) threads_.submit(&task);
-    }
-  }
-}
-
-// Ends touches of earlier segments; when all places are still in use, also one of a later segment. The
-// touched memory stays planned, and is touched again when a range in it is needed.
-void BackupArena::make_place_for_touch(uint64_t segment) {
-  if (find_touch(segment) != nullptr) return;
-  for (Touch &touch : touches_)
-    if (touch.segment != kNoSegment && touch.segment < segment) end_touch(touch);
-  if (find_touch(kNoSegment) == nullptr) end_touch(touches_[0]);
-}
-
-Status BackupArena::finish_touch(uint64_t segment) {
-  const int error = end_touch(*find_touch(segment));  // make_place_for_touch() left a place, and touch_ahead() took it
-  if (error == 0) return Status();
-  return fail_native(GMM_ERROR_OUT_OF_HOST_MEMORY, error,
-                     "Taking the pages of %" PRIu64
-                     " bytes for the page-locked arena: %s; free host memory, or set a lower limit by "
-                     "gmm_backup_configure() or GMM_BACKUP_ARENA_LIMIT.",
-                     kSegment, ErrorText(error).text);
 }
 
 Status BackupArena::make_segment_ready(Device device, uint64_t segment) {
-  uint64_t size = 0;
-  {
-    LockGuard guard(mutex_);
-    if (segments_[segment].state == State::kReady) return Status();
-    size = segments_[segment].size;
-  }
-  make_place_for_touch(segment);
-  touch_ahead(device, segment);
-  GMM_TRY(finish_touch(segment));
-  touch_ahead(device, segment + 1);
+  const uint64_t size = planned_bytes_of(segment);
+  if (size == 0) return Status();
+  for (uint64_t i = segment; i < segment + kAhead; ++i) begin_touch(device, i);
+  if (const int error = end_touch(touches_[segment % kAhead]); error != 0)
+    return fail_native(GMM_ERROR_OUT_OF_HOST_MEMORY, error,
+                       "Taking the pages of %" PRIu64
+                       " bytes for the page-locked arena: %s; free host memory, or set a lower limit by "
+                       "gmm_backup_configure() or GMM_BACKUP_ARENA_LIMIT.",
+                       kSegment, ErrorText(error).text);
+  begin_touch(device, segment + kAhead);
   void *device_pointer = nullptr;
   if (is_page_locked()) GMM_TRY(core_.backend->pin(base_of(segment), size, 0, device, &device_pointer));
   LockGuard guard(mutex_);
@@ -186,21 +138,12 @@ Status BackupArena::make_ready(Device device, uint64_t offset, uint64_t size) {
   return Status();
 }
 
-Status BackupArena::make_all_ready(Device device) {
-  for (uint64_t i = 0;; ++i) {
-    {
-      LockGuard guard(mutex_);
-      while (i < segments_.size() && segments_[i].state != State::kPlanned) ++i;
-      if (i == segments_.size()) return Status();
-    }
-    GMM_TRY(make_segment_ready(device, i));
-  }
-}
-
 Status BackupArena::make_free_ready(Device device, uint64_t bytes, uint64_t limit, bool *fits) {
   LockGuard guard(growth_mutex_);
-  *fits = plan_free(bytes, limit);
-  const Status status = *fits ? make_all_ready(device) : Status();
+  uint64_t count = 0;
+  *fits = plan_free(bytes, limit, &count);
+  Status status;
+  for (uint64_t i = 0; *fits && status.ok() && i < count; ++i) status = make_segment_ready(device, i);
   MessageGuard message_guard;
   if (!*fits || !status.ok()) cancel_planned_growing();
   return status;
@@ -269,7 +212,7 @@ void BackupArena::clear() {
   if (base_ != nullptr && !is_abandoned_) {
     // One call returns all addresses between two locked segments: 1 TiB has 32,768 segments.
     char *begin = base_;
-    char *const end = base_of(segments_.size());
+    char *const end = base_ + reserved_bytes_;
     for (uint64_t i = 0; i < segments_.size() && is_page_locked(); ++i) {
       if (segments_[i].state != State::kReady) continue;
       if (begin < base_of(i)) os::discard(begin, static_cast<size_t>(base_of(i) - begin));

@@ -75,17 +75,12 @@ class BackupArena : NoCopy {
     TouchTask tasks[kTouchTasks];
   };
 
-  bool reserve_addresses_locked();
   bool plan_segment_locked(uint64_t limit);
-  bool plan_free(uint64_t bytes, uint64_t limit);
-  Status make_all_ready(Device device);
+  bool plan_free(uint64_t bytes, uint64_t limit, uint64_t *segments);
   void cancel_planned_growing();
-  uint64_t next_untouched(uint64_t from, uint64_t *size);
-  void touch_ahead(Device device, uint64_t from);
-  Touch *find_touch(uint64_t segment);
+  uint64_t planned_bytes_of(uint64_t segment);  // 0: it is not planned
+  void begin_touch(Device device, uint64_t segment);
   int end_touch(Touch &touch);
-  void make_place_for_touch(uint64_t segment);
-  Status finish_touch(uint64_t segment);
   Status make_segment_ready(Device device, uint64_t segment);
   static void run_touch(CopyTask *task);
   char *base_of(uint64_t segment) const { return base_ + segment * kSegment; }
@@ -98,14 +93,15 @@ class BackupArena : NoCopy {
 
   // Held while segments become ready, which waits for copy threads and the driver.
   Mutex growth_mutex_{LockRank::kBackupGrowth};
-  Touch touches_[kAhead];  // guarded by it
+  Touch touches_[kAhead];  // guarded by it; a segment has the place of its number modulo kAhead
 
   Mutex mutex_{LockRank::kBackupArena};  // guards what follows; nothing is waited for under it
-  Vector<Segment> segments_;
-  RangeAllocator ranges_;       // of planned and ready segments
-  uint64_t bytes_ = 0;          // of ready segments
-  uint64_t planned_bytes_ = 0;  // of planned segments
-  uint64_t first_absent_ = 0;   // no segment before this one is absent
+  uint64_t reserved_bytes_ = 0;          // of addresses
+  Vector<Segment> segments_;             // that were planned once
+  RangeAllocator ranges_;                // of planned and ready segments
+  uint64_t bytes_ = 0;                   // of ready segments
+  uint64_t planned_bytes_ = 0;           // of planned segments
+  uint64_t first_absent_ = 0;            // no segment before this one is absent
 };
 
 }  // namespace gmm

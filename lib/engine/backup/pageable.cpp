@@ -6,30 +6,21 @@
 namespace gmm {
 namespace {
 
-constexpr uint64_t kStep = uint64_t{64} << 20;
+constexpr uint64_t kStep = uint64_t{64} << 20;  // more than any chunk
 
 }  // namespace
 
-bool BackupPageable::open_more_locked(uint64_t size) {
+bool BackupPageable::open_more_locked() {
   MessageGuard message_guard;
   if (base_ == nullptr) {
-    os::MemoryInfo info;
-    if (!os::memory_info(&info).ok()) return false;
-    uint64_t wanted = (info.total + kStep - 1) / kStep * kStep;
-    if (wanted > kMaxTierAddresses) wanted = kMaxTierAddresses;
-    void *base = nullptr;
-    if (!os::reserve(wanted, os::kHugePage, &base).ok()) return false;
-    base_ = static_cast<char *>(base);
-    reserved_bytes_ = wanted;
-    os::keep_from_children(base, wanted);  // a child of fork() never reads it
+    if (!reserve_tier_addresses(kStep, &base_, &reserved_bytes_)) return false;
+    os::prefer_huge_pages(base_, reserved_bytes_);
+    os::keep_from_children(base_, reserved_bytes_);  // a child of fork() never reads it
   }
-  const uint64_t step = size > kStep ? (size + os::kHugePage - 1) & ~(os::kHugePage - 1) : kStep;
-  if (step > reserved_bytes_ - opened_bytes_) return false;
-  char *base = base_ + opened_bytes_;
-  if (!os::set_access(base, step, os::Access::kReadWrite).ok()) return false;
-  os::prefer_huge_pages(base, step);
-  if (!ranges_.add(opened_bytes_, step)) return false;
-  opened_bytes_ += step;
+  if (opened_bytes_ == reserved_bytes_ || !os::set_access(base_ + opened_bytes_, kStep, os::Access::kReadWrite).ok() ||
+      !ranges_.add(opened_bytes_, kStep))
+    return false;
+  opened_bytes_ += kStep;
   return true;
 }
 
@@ -37,7 +28,7 @@ bool BackupPageable::allocate(uint64_t size, uint64_t hint, uint64_t limit, uint
   LockGuard guard(mutex_);
   if (ranges_.allocated_bytes() > limit || size > limit - ranges_.allocated_bytes()) return false;
   while (!ranges_.allocate(size, hint, offset))
-    if (!open_more_locked(size)) return false;
+    if (!open_more_locked()) return false;
   return true;
 }
 

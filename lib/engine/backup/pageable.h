@@ -30,7 +30,7 @@ class BackupPageable : NoCopy {
   void abandon() { is_abandoned_.store(true, std::memory_order_relaxed); }
 
  private:
-  bool open_more_locked(uint64_t size);
+  bool open_more_locked();
 
   char *base_ = nullptr;
   std::atomic<bool> is_abandoned_{false};

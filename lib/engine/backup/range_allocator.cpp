@@ -3,7 +3,21 @@
 
 #include <algorithm>
 
+#include "base/os_memory.h"
+
 namespace gmm {
+
+bool reserve_tier_addresses(uint64_t unit, char **base, uint64_t *size) {
+  constexpr uint64_t kMax = uint64_t{8} << 40;
+  MessageGuard message_guard;
+  os::MemoryInfo info;
+  if (!os::memory_info(&info).ok()) return false;
+  *size = std::min((info.total + unit - 1) / unit * unit, kMax);
+  void *reserved = nullptr;
+  if (!os::reserve(*size, os::kHugePage, &reserved).ok()) return false;
+  *base = static_cast<char *>(reserved);
+  return true;
+}
 
 uint64_t RangeAllocator::first_behind(uint64_t offset) const {
   const Range *behind = std::upper_bound(free_ranges_.begin(), free_ranges_.end(), offset,

@@ -11,8 +11,9 @@
 
 namespace gmm {
 
-// The most that a tier in memory reserves: a process has 128 TiB of addresses.
-inline constexpr uint64_t kMaxTierAddresses = uint64_t{8} << 40;
+// Reserves addresses for a tier in memory: as many as the machine has bytes, in whole `unit`s, and 8 TiB at most, as a
+// process has 128 TiB. False when the system gives none.
+[[nodiscard]] bool reserve_tier_addresses(uint64_t unit, char **base, uint64_t *size);
 
 // Not thread-safe: the tier's lock guards it.
 class RangeAllocator {
