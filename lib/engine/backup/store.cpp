@@ -90,23 +90,6 @@ Status BackupStore::restore(Device device, const BackupPart *parts, uint64_t cou
       [&](TransferBuffers &buffers) { return restore_contents(tiers_, buffers, device, parts, count, steps); });
 }
 
-namespace {
-
-Status check_covered(const KeptContents &kept, ByteRange range) {
-  uintptr_t at = range.base;
-  for (uint64_t i = kept.first_chunk_behind(range.base); i < kept.chunks.size() && at < range.end(); ++i) {
-    if (kept.chunks[i].base > at) break;
-    at = kept.chunks[i].end();
-  }
-  if (at >= range.end()) return Status();
-  return fail(GMM_ERROR_INVALID_VALUE,
-              "Reading kept contents of %#" PRIxPTR " to %#" PRIxPTR ": none are kept from %#" PRIxPTR
-              " on; read memory that was live when it was paused.",
-              range.base, range.end(), at);
-}
-
-}  // namespace
-
 // `part` lies in the chunk. `buffer` holds a chunk of a file; the first one makes it.
 Status BackupStore::read_chunk(const Chunk &chunk, ByteRange part, char *out, char **buffer) {
   const uint64_t offset = part.base - chunk.base;
@@ -133,16 +116,21 @@ Status BackupStore::read_chunk(const Chunk &chunk, ByteRange part, char *out, ch
 }
 
 Status BackupStore::read(const KeptContents &kept, ByteRange range, void *out) {
-  GMM_TRY(check_covered(kept, range));
   char *buffer = nullptr;
   Status status;
-  for (uint64_t i = kept.first_chunk_behind(range.base); i < kept.chunks.size() && status.ok(); ++i) {
+  uintptr_t at = range.base;
+  for (uint64_t i = kept.first_chunk_behind(at); i < kept.chunks.size() && status.ok() && at < range.end(); ++i) {
     const Chunk &chunk = kept.chunks[i];
-    if (chunk.base >= range.end()) break;
-    const uintptr_t begin = chunk.base > range.base ? chunk.base : range.base;
+    if (chunk.base > at) break;
     const uintptr_t end = chunk.end() < range.end() ? chunk.end() : range.end();
-    status = read_chunk(chunk, ByteRange{begin, end - begin}, static_cast<char *>(out) + (begin - range.base), &buffer);
+    status = read_chunk(chunk, ByteRange{at, end - at}, static_cast<char *>(out) + (at - range.base), &buffer);
+    at = end;
   }
+  if (status.ok() && at < range.end())
+    status = fail(GMM_ERROR_INVALID_VALUE,
+                  "Reading kept contents of %#" PRIxPTR " to %#" PRIxPTR ": none are kept from %#" PRIxPTR
+                  " on; read memory that was live when it was paused.",
+                  range.base, range.end(), at);
   MessageGuard message_guard;
   if (buffer != nullptr) os::unmap(buffer, kMaxChunk).ignore();  // a whole mapping of this function cannot be refused
   return status;
@@ -155,11 +143,6 @@ void BackupStore::drop(KeptContents &kept, ByteRange range) {
   if (i == remaining) return;
   while (i < kept.chunks.size()) kept.chunks[remaining++] = kept.chunks[i++];
   kept.chunks.truncate(remaining);
-}
-
-void BackupStore::drop_all(KeptContents &kept) {
-  for (const Chunk &chunk : kept.chunks) tiers_.drop_kept(chunk);
-  kept.chunks.clear();
 }
 
 // --- Totals, and memory that keeps nothing ------------------------------------------------------------------------
@@ -212,7 +195,7 @@ void BackupStore::clear() {
 void BackupStore::forget(Extent &extent) {
   if (extent.kept == nullptr) return;
   views.end(ByteRange{base_of(extent), size_of(extent)});
-  drop_all(*extent.kept);
+  drop(*extent.kept);
   allocator_.destroy(extent.kept);
   extent.kept = nullptr;
 }
@@ -231,14 +214,14 @@ void BackupStore::forget(Extent &extent, ByteRange range) {
 
 void BackupStore::end_retained(Extent &extent) {
   views.make_stale(ByteRange{base_of(extent), size_of(extent)});
-  drop_all(*extent.kept);
+  drop(*extent.kept);
   extent.kept->is_retained = false;
 }
 
 void BackupStore::drop_saved(Extent &extent) {
   if (extent.kept == nullptr) return;
   if (!views.make_stale(ByteRange{base_of(extent), size_of(extent)})) return forget(extent);
-  drop_all(*extent.kept);
+  drop(*extent.kept);
   extent.kept->is_retained = true;  // so that the view ends with the memory
   extent.kept->epoch = KeptContents::kNoEpoch;
 }

@@ -80,8 +80,7 @@ class BackupStore : NoCopy {
   Status read(const KeptContents &kept, ByteRange range, void *out);
 
   // Drops the chunks that overlap the range.
-  void drop(KeptContents &kept, ByteRange range);
-  void drop_all(KeptContents &kept);
+  void drop(KeptContents &kept, ByteRange range = ByteRange{0, UINTPTR_MAX});
   static BackupTotals totals(const KeptContents &kept);
   // Drops the kept contents of the extent, if it has any, and ends its views. The caller holds the
   // lock of the extent's heap.

@@ -58,20 +58,20 @@ class Transfer {
         copies_(tiers.core.allocator),
         part_ends_(tiers.core.allocator) {}
 
-  enum class Fault { kNone, kCorrupt, kWrite, kRead };
   struct Batch : CopyTask {
     Transfer *transfer = nullptr;
     uint64_t first = 0, end = 0;  // copies of the plan
     uint64_t part = 0;
     uint64_t bytes = 0;
+    uint64_t slot_bytes = 0;  // that its chunks take of its slot
     Tier tier = Tier::kZero;
     bool is_skipped = false;  // save: nothing to copy, as the contents are zero or kept by an earlier save
     bool is_direct = false;   // the device copies between its memory and the tier
     bool has_task = false, is_submitted = false;
     char *slot = nullptr;
     NativeEvent event = nullptr;  // made when this place of the window first needs one
-    Fault fault = Fault::kNone;
-    int error = 0;
+    int error = 0;                // of the file
+    bool is_corrupt = false;
     uint64_t fault_copy = 0;
   };
 
@@ -88,7 +88,7 @@ class Transfer {
   Status open_stream() {
     for (Batch &batch : batches_) {
       batch.transfer = this;
-      batch.run = direction_ == Direction::kSave ? &run_save_task : &run_restore_task;
+      batch.run = &run_task;
     }
     return tiers_.core.backend->stream_create(device_, 0, &stream_);
   }
@@ -98,14 +98,6 @@ class Transfer {
     is_staged_ = true;
     return Status();
   }
-  // Waits for copy threads and device, and destroys stream and events. False: the device may still copy, and *status
-  // is a failure.
-  [[nodiscard]] bool close(Status *status) {
-    const bool is_idle = close_stream(!status->ok());
-    if (!is_idle && status->ok())
-      *status = fail(GMM_ERROR_DRIVER, "Waiting for copies of contents failed; the log has the driver's message.");
-    return is_idle;
-  }
   // After a failure the whole device may be waited for instead of the stream.
   bool wait_for_device(bool has_failed) {
     Backend &backend = *tiers_.core.backend;
@@ -114,6 +106,31 @@ class Transfer {
              return status.ok() || !has_failed ? status : backend.synchronize(device_);
            })
         .ok();
+  }
+  // Waits for copy threads and device, and destroys stream and events. False: the device may still copy, and *status
+  // is a failure.
+  [[nodiscard]] bool close(Status *status) {
+    Backend &backend = *tiers_.core.backend;
+    const Log &log = tiers_.core.log;
+    bool is_idle = true;
+    {
+      MessageGuard message_guard;
+      for (Batch &batch : batches_)
+        if (batch.is_submitted) tiers_.threads_of(batch.tier).wait(&batch);
+      if (stream_ == nullptr) return true;
+      is_idle = wait_for_device(!status->ok());
+      if (!is_idle)
+        log.write(LogLevel::kError, "Waiting for copies of contents failed; their host memory is not used again: %s",
+                  last_message());
+      for (Batch &batch : batches_)
+        if (batch.event != nullptr && !try_again([&] { return backend.event_destroy(batch.event); }).ok())
+          log.write(LogLevel::kWarning, "An event is leaked: %s", last_message());
+      if (!try_again([&] { return backend.stream_destroy(stream_); }).ok())
+        log.write(LogLevel::kWarning, "A stream is leaked: %s", last_message());
+    }
+    if (!is_idle && status->ok())
+      *status = fail(GMM_ERROR_DRIVER, "Waiting for copies of contents failed; the log has the driver's message.");
+    return is_idle;
   }
   // The device may still copy to or from host memory of the tiers and of the slots.
   void abandon_host_memory() {
@@ -138,13 +155,14 @@ class Transfer {
     made.is_direct = tiers_.is_direct(made.tier);
     made.has_task = !made.is_skipped && made.tier != Tier::kZero && (!made.is_direct || copy.chunk.has_checksum);
     made.is_submitted = false;
-    made.fault = Fault::kNone;
+    made.error = 0;
+    made.is_corrupt = false;
     made.bytes = copy.size;
-    uint64_t slot_bytes = size_in_tier(copy.chunk.size);
+    made.slot_bytes = size_in_tier(copy.chunk.size);
     const uint64_t end = part_ends_[made.part];
-    for (++next_copy_; next_copy_ < end && can_append(made, next_copy_, slot_bytes); ++next_copy_) {
+    for (++next_copy_; next_copy_ < end && can_append(made, next_copy_); ++next_copy_) {
       made.bytes += copies_[next_copy_].size;
-      slot_bytes += size_in_tier(copies_[next_copy_].chunk.size);
+      made.slot_bytes += size_in_tier(copies_[next_copy_].chunk.size);
     }
     made.end = next_copy_;
     return made;
@@ -164,7 +182,7 @@ class Transfer {
     };
     for (uint64_t i = batch.first; i < batch.end; ++i) {
       const ChunkCopy &copy = copies_[i];
-      char *from = is_zero ? nullptr : host_address(batch, copy, slot_offset);
+      char *from = is_zero ? nullptr : bytes_of(batch, copy.chunk, slot_offset) + (copy.base - copy.chunk.base);
       if (size != 0 && device + size == copy.base && (is_zero || host + size == from)) {
         size += copy.size;
       } else {
@@ -187,10 +205,10 @@ class Transfer {
     if (!batch.is_submitted) return Status();
     tiers_.threads_of(batch.tier).wait(&batch);
     batch.is_submitted = false;
-    if (batch.fault == Fault::kNone) return Status();
     const Chunk &chunk = copies_[batch.fault_copy].chunk;
-    if (batch.fault == Fault::kCorrupt) return corrupt_chunk(chunk);
-    return name_chunk(tiers_.file.error_status(batch.error, batch.fault == Fault::kWrite), chunk);
+    if (batch.is_corrupt) return corrupt_chunk(chunk);
+    if (batch.error == 0) return Status();
+    return name_chunk(tiers_.file.error_status(batch.error, direction_ == Direction::kSave), chunk);
   }
   // The batch is done: progress is due, and its part may be complete.
   Status finish(Batch &batch) {
@@ -228,27 +246,7 @@ class Transfer {
   uint64_t next_copy_ = 0;  // the first copy that is in no batch yet
 
  private:
-  bool close_stream(bool has_failed) {
-    Backend &backend = *tiers_.core.backend;
-    MessageGuard message_guard;
-    for (Batch &batch : batches_)
-      if (batch.is_submitted) tiers_.threads_of(batch.tier).wait(&batch);
-    if (stream_ == nullptr) return true;
-    const bool is_idle = wait_for_device(has_failed);
-    if (!is_idle)
-      tiers_.core.log.write(LogLevel::kError,
-                            "Waiting for copies of contents failed; their host memory is not used again: %s",
-                            last_message());
-    for (Batch &batch : batches_)
-      if (batch.event != nullptr && !try_again([&] { return backend.event_destroy(batch.event); }).ok())
-        tiers_.core.log.write(LogLevel::kWarning, "An event is leaked: %s", last_message());
-    if (!try_again([&] { return backend.stream_destroy(stream_); }).ok())
-      tiers_.core.log.write(LogLevel::kWarning, "A stream is leaked: %s", last_message());
-    stream_ = nullptr;
-    return is_idle;
-  }
-  // `slot_bytes`: what the batch's chunks take of its slot.
-  bool can_append(const Batch &batch, uint64_t copy, uint64_t slot_bytes) const {
+  bool can_append(const Batch &batch, uint64_t copy) const {
     const ChunkCopy &next = copies_[copy], &last = copies_[copy - 1];
     const bool is_skipped = direction_ == Direction::kSave && (next.is_kept || next.chunk.tier == Tier::kZero);
     if (is_skipped != batch.is_skipped) return false;
@@ -257,13 +255,13 @@ class Transfer {
     if (batch.tier == Tier::kZero) return batch.bytes + next.size <= kMaxSkipped;
     if (next.chunk.has_checksum != last.chunk.has_checksum) return false;
     if (batch.is_direct) return batch.bytes + next.size <= (batch.has_task ? kMaxChunk : kMaxDirect);
-    if (slot_bytes + size_in_tier(next.chunk.size) > kMaxChunk) return false;
+    if (batch.slot_bytes + size_in_tier(next.chunk.size) > kMaxChunk) return false;
     // A batch is one request to the file.
     return batch.tier != Tier::kFile || next.chunk.location == last.chunk.location + size_in_tier(last.chunk.size);
   }
-  char *host_address(const Batch &batch, const ChunkCopy &copy, uint64_t slot_offset) const {
-    char *chunk = batch.is_direct ? tiers_.address(copy.chunk) : batch.slot + slot_offset;
-    return chunk + (copy.base - copy.chunk.base);
+  // Where the host has the bytes of the chunk while the device copies them.
+  char *bytes_of(const Batch &batch, const Chunk &chunk, uint64_t slot_offset) const {
+    return batch.is_direct ? tiers_.address(chunk) : batch.slot + slot_offset;
   }
   // Copies bytes that are contiguous on both sides, in one call for each segment of the arena.
   Status copy_bytes(const Batch &batch, char *host, uintptr_t device, uint64_t size) {
@@ -283,49 +281,34 @@ class Transfer {
     }
     return Status();
   }
-  // Device copies of the batch are done: computes checksums, and moves bytes from the slot to the tier.
-  static void run_save_task(CopyTask *task) {
+  // The host's part of a batch. A save comes after the device's copies: it computes checksums, and moves bytes from the
+  // slot to the tier. A restore comes before them: it moves bytes from the tier to the slot, and compares checksums.
+  static void run_task(CopyTask *task) {
     Batch &batch = *static_cast<Batch *>(task);
     Transfer &self = *batch.transfer;
+    const bool is_save = self.direction_ == Direction::kSave;
+    const bool is_file = batch.tier == Tier::kFile, is_moved = batch.tier == Tier::kPageable && !batch.is_direct;
+    const uint64_t location = self.copies_[batch.first].chunk.location;
+    batch.fault_copy = batch.first;
+    if (is_file && !is_save) batch.error = self.tiers_.file.read(location, batch.slot, batch.slot_bytes);
+    if (batch.error != 0) return;
     uint64_t slot_offset = 0;
     for (uint64_t i = batch.first; i < batch.end; ++i) {
       Chunk &chunk = self.copies_[i].chunk;
-      char *bytes = batch.is_direct ? self.tiers_.address(chunk) : batch.slot + slot_offset;
-      if (chunk.has_checksum) chunk.checksum = chunk_checksum(bytes, chunk.size);
-      if (batch.tier == Tier::kPageable && !batch.is_direct) std::memcpy(self.tiers_.address(chunk), bytes, chunk.size);
+      char *bytes = self.bytes_of(batch, chunk, slot_offset);
       slot_offset += size_in_tier(chunk.size);
-    }
-    if (batch.tier != Tier::kFile) return;
-    batch.error = self.tiers_.file.write(self.copies_[batch.first].chunk.location, batch.slot, slot_offset);
-    batch.fault_copy = batch.first;
-    if (batch.error != 0) batch.fault = Fault::kWrite;
-  }
-  // Moves bytes from the tier to the slot, and compares checksums, before the device copies.
-  static void run_restore_task(CopyTask *task) {
-    Batch &batch = *static_cast<Batch *>(task);
-    Transfer &self = *batch.transfer;
-    uint64_t slot_offset = 0;
-    if (batch.tier == Tier::kFile) {
-      uint64_t size = 0;
-      for (uint64_t i = batch.first; i < batch.end; ++i) size += size_in_tier(self.copies_[i].chunk.size);
-      batch.error = self.tiers_.file.read(self.copies_[batch.first].chunk.location, batch.slot, size);
-      batch.fault_copy = batch.first;
-      if (batch.error != 0) {
-        batch.fault = Fault::kRead;
-        return;
+      if (is_save) {
+        if (chunk.has_checksum) chunk.checksum = chunk_checksum(bytes, chunk.size);
+        if (is_moved) std::memcpy(self.tiers_.address(chunk), bytes, chunk.size);
+        continue;
       }
+      if (is_moved) std::memcpy(bytes, self.tiers_.address(chunk), chunk.size);
+      if (chunk.matches_checksum(bytes)) continue;
+      batch.is_corrupt = true;
+      batch.fault_copy = i;
+      return;
     }
-    for (uint64_t i = batch.first; i < batch.end; ++i) {
-      const Chunk &chunk = self.copies_[i].chunk;
-      char *bytes = batch.is_direct ? self.tiers_.address(chunk) : batch.slot + slot_offset;
-      if (batch.tier == Tier::kPageable && !batch.is_direct) std::memcpy(bytes, self.tiers_.address(chunk), chunk.size);
-      if (!chunk.matches_checksum(bytes)) {
-        batch.fault = Fault::kCorrupt;
-        batch.fault_copy = i;
-        return;
-      }
-      slot_offset += size_in_tier(chunk.size);
-    }
+    if (is_file && is_save) batch.error = self.tiers_.file.write(location, batch.slot, batch.slot_bytes);
   }
 
   Batch batches_[kWindow];
@@ -592,18 +575,13 @@ class Save : private Transfer {
         chunks[remaining++].checksum = checksum;
       }
       chunks.truncate(remaining);
-      // From the back, so that each chunk moves once.
-      uint64_t added = 0;
-      for (uint64_t c = first; c < end; ++c) added += copies_[c].is_new() ? 1 : 0;
-      uint64_t to = remaining + added, old = remaining;
-      for (uint64_t i = 0; i < added; ++i) chunks.push_back_reserved(Chunk());
-      for (uint64_t c = end; c-- > first;) {
-        const ChunkCopy &next = copies_[c];
-        if (!next.is_new()) continue;
-        while (old != 0 && chunks[old - 1].base > next.base) chunks[--to] = chunks[--old];
-        chunks[--to] = next.chunk;
-        tiers_.count_kept(next.chunk);
+      for (uint64_t c = first; c < end; ++c) {
+        if (!copies_[c].is_new()) continue;
+        chunks.push_back_reserved(copies_[c].chunk);
+        tiers_.count_kept(copies_[c].chunk);
       }
+      if (remaining != 0)
+        std::sort(chunks.begin(), chunks.end(), [](const Chunk &a, const Chunk &b) { return a.base < b.base; });
     }
   }
   // Frees the ranges of new chunks. Not those that the device may still copy to (`is_idle` is false).

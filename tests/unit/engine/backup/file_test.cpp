@@ -128,7 +128,7 @@ class FileSystemTest : public BackupTest {
     std::vector<char> out(kMiB);
     ASSERT_TRUE(store.read(kept, range(20 * kMiB, kMiB), out.data()).ok()) << last_message();
     EXPECT_EQ(std::memcmp(out.data(), before.data() + 20 * kMiB, kMiB), 0);
-    store.drop_all(kept);
+    store.drop(kept);
   }
 
   std::string folder;
@@ -198,8 +198,8 @@ TEST_F(FileSystemTest, AFullDiskGetsBackWhatItGave) {
   }
   EXPECT_EQ(files, 1u);
   ASSERT_TRUE(save({range(4 * kMiB, 12 * kMiB)}, other).ok()) << last_message();
-  store.drop_all(kept);
-  store.drop_all(other);
+  store.drop(kept);
+  store.drop(other);
 }
 
 TEST_F(FileSystemTest, OrphansAreReaped) {
@@ -219,7 +219,7 @@ TEST_F(FileSystemTest, OrphansAreReaped) {
   EXPECT_EQ(access(mine.c_str(), F_OK), 0);
   unlink(other.c_str());
   unlink(mine.c_str());
-  store.drop_all(kept);
+  store.drop(kept);
 }
 
 }  // namespace

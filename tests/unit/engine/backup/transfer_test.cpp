@@ -25,7 +25,7 @@ TEST_F(BackupTest, AChunkThatNewOnesOverlapIsReplaced) {
     std::memset(memory.data(), 0, cut);
     ASSERT_TRUE(restore({range(0, cut)}, kept).ok());
     EXPECT_EQ(memory, expected);
-    store.drop_all(kept);
+    store.drop(kept);
     EXPECT_EQ(kept_bytes(), 0u);
   }
 }
@@ -56,7 +56,7 @@ TEST_F(BackupTest, ARefusedWaitAbandonsHostMemory) {
     std::memset(memory.data(), 0, 16 * kMiB);
     ASSERT_TRUE(restore({range(0, 16 * kMiB)}, kept).ok()) << last_message();
     EXPECT_EQ(memory, before);
-    store.drop_all(kept);
+    store.drop(kept);
     EXPECT_GT(store.trim(), 0u) << "the slots of the last transfer go back";
   }
 }
