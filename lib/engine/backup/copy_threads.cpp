@@ -19,7 +19,6 @@ uint32_t default_count() {
 
 void CopyThreads::set_count(uint32_t count) {
   stop();
-  if (count == 0) count = default_count();
   LockGuard guard(mutex_);
   wanted_ = count > kMaxThreads ? kMaxThreads : count;
 }

@@ -14,28 +14,25 @@ namespace gmm {
 
 Status BackupStore::configure(const gmm_backup_desc &desc) { return tiers_.settings.set(desc); }
 
-// With the lock of transfers held and none running, as no task may be running.
-void BackupStore::apply_thread_count() {
-  const uint32_t wanted = tiers_.settings.threads();
-  if (wanted == thread_count_) return;
-  tiers_.threads.set_count(wanted);
-  thread_count_ = wanted;
-}
-
-// *out: what the transfer copies through. OUT_OF_HOST_MEMORY: the transfer has not begun.
-Status BackupStore::begin_transfer(TransferBuffers **out) {
-  LockGuard guard(transfers_mutex_);
-  TransferBuffers *buffers = spare_;
-  if (buffers == nullptr && (buffers = allocator_.create<TransferBuffers>(tiers_.core)) == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to keep contents; free host memory.");
-  if (buffers == spare_) spare_ = buffers->next;
-  if (running_++ == 0) apply_thread_count();
-  *out = buffers;
-  return Status();
-}
-
-// One transfer after the other finds the same buffers, and so do those of several devices. More than that go.
-void BackupStore::end_transfer(TransferBuffers *buffers) {
+// fn(TransferBuffers &) -> Status. One transfer after the other finds the same buffers, and so do those of several
+// devices. More than that go.
+template <typename Fn>
+Status BackupStore::in_transfer(Fn fn) {
+  TransferBuffers *buffers = nullptr;
+  {
+    LockGuard guard(transfers_mutex_);
+    if (spare_ != nullptr)
+      buffers = std::exchange(spare_, spare_->next);
+    else if ((buffers = allocator_.create<TransferBuffers>(tiers_.core)) == nullptr)
+      return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to keep contents; free host memory.");
+    // The first transfer may change the number of threads, as no task is running.
+    if (const uint32_t wanted = tiers_.settings.threads(); running_++ == 0 && wanted != thread_count_) {
+      tiers_.threads.set_count(wanted);
+      thread_count_ = wanted;
+    }
+  }
+  const Status status = fn(*buffers);
+  MessageGuard message_guard;
   {
     LockGuard guard(transfers_mutex_);
     --running_;
@@ -48,15 +45,6 @@ void BackupStore::end_transfer(TransferBuffers *buffers) {
     }
   }
   allocator_.destroy(buffers);
-}
-
-template <typename Fn>
-Status BackupStore::in_transfer(Fn fn) {
-  TransferBuffers *buffers = nullptr;
-  GMM_TRY(begin_transfer(&buffers));
-  const Status status = fn(*buffers);
-  MessageGuard message_guard;
-  end_transfer(buffers);
   return status;
 }
 

@@ -106,9 +106,6 @@ class BackupStore : NoCopy {
   BackupViews views;
 
  private:
-  void apply_thread_count();
-  Status begin_transfer(TransferBuffers **out);
-  void end_transfer(TransferBuffers *buffers);
   template <typename Fn>
   Status in_transfer(Fn fn);
   Status read_chunk(const Chunk &chunk, ByteRange part, char *out, char **buffer);

@@ -50,19 +50,9 @@ bool BackupTiers::allocate_in_host_memory(const BackupLimits &limits, bool may_u
 
 void BackupTiers::free(const Chunk &chunk) {
   const uint64_t size = size_in_tier(chunk.size);
-  switch (chunk.tier) {
-    case Tier::kZero:
-      break;
-    case Tier::kArena:
-      arena.free(chunk.location, size);
-      break;
-    case Tier::kPageable:
-      pageable.free(chunk.location, size);
-      break;
-    case Tier::kFile:
-      file.free(chunk.location, size);
-      break;
-  }
+  if (chunk.tier == Tier::kArena) arena.free(chunk.location, size);
+  if (chunk.tier == Tier::kPageable) pageable.free(chunk.location, size);
+  if (chunk.tier == Tier::kFile) file.free(chunk.location, size);
 }
 
 void BackupTiers::count_kept(const Chunk &chunk) {

@@ -44,17 +44,15 @@ struct ChunkCopy {
   bool is_for_file() const { return is_new() && !is_placed && chunk.tier == Tier::kFile; }
 };
 
-enum class Direction { kSave, kRestore };
-
 // The plan of the copies, and the window of in-flight batches.
 class Transfer {
  protected:
-  Transfer(BackupTiers &tiers, TransferBuffers &buffers, Device device, const BackupSteps &steps, Direction direction)
+  Transfer(BackupTiers &tiers, TransferBuffers &buffers, Device device, const BackupSteps &steps, bool is_save)
       : tiers_(tiers),
         buffers_(buffers),
         device_(device),
         steps_(steps),
-        direction_(direction),
+        is_save_(is_save),
         copies_(tiers.core.allocator),
         part_ends_(tiers.core.allocator) {}
 
@@ -108,8 +106,8 @@ class Transfer {
         .ok();
   }
   // Waits for copy threads and device, and destroys stream and events. False: the device may still copy, and *status
-  // is a failure.
-  [[nodiscard]] bool close(Status *status) {
+  // is a failure. Then nobody uses or frees the host memory of the tiers and of the slots again.
+  bool close(Status *status) {
     Backend &backend = *tiers_.core.backend;
     const Log &log = tiers_.core.log;
     bool is_idle = true;
@@ -128,14 +126,12 @@ class Transfer {
       if (!try_again([&] { return backend.stream_destroy(stream_); }).ok())
         log.write(LogLevel::kWarning, "A stream is leaked: %s", last_message());
     }
-    if (!is_idle && status->ok())
-      *status = fail(GMM_ERROR_DRIVER, "Waiting for copies of contents failed; the log has the driver's message.");
-    return is_idle;
-  }
-  // The device may still copy to or from host memory of the tiers and of the slots.
-  void abandon_host_memory() {
+    if (is_idle) return true;
     buffers_.slots.abandon();
     tiers_.abandon_host_memory();
+    if (status->ok())
+      *status = fail(GMM_ERROR_DRIVER, "Waiting for copies of contents failed; the log has the driver's message.");
+    return false;
   }
 
   // Batches that the device has at the same time. With staging most batches are with the copy threads, so that a disk
@@ -151,7 +147,7 @@ class Transfer {
     made.part =
         static_cast<uint64_t>(std::upper_bound(part_ends_.begin(), part_ends_.end(), next_copy_) - part_ends_.begin());
     made.tier = copy.chunk.tier;
-    made.is_skipped = direction_ == Direction::kSave && (copy.is_kept || copy.chunk.tier == Tier::kZero);
+    made.is_skipped = is_save_ && (copy.is_kept || copy.chunk.tier == Tier::kZero);
     made.is_direct = tiers_.is_direct(made.tier);
     made.has_task = !made.is_skipped && made.tier != Tier::kZero && (!made.is_direct || copy.chunk.has_checksum);
     made.is_submitted = false;
@@ -208,7 +204,7 @@ class Transfer {
     const Chunk &chunk = copies_[batch.fault_copy].chunk;
     if (batch.is_corrupt) return corrupt_chunk(chunk);
     if (batch.error == 0) return Status();
-    return name_chunk(tiers_.file.error_status(batch.error, direction_ == Direction::kSave), chunk);
+    return name_chunk(tiers_.file.error_status(batch.error, is_save_), chunk);
   }
   // The batch is done: progress is due, and its part may be complete.
   Status finish(Batch &batch) {
@@ -229,7 +225,7 @@ class Transfer {
   }
   Status finish_parts() {
     for (; finished_parts_ < part_ends_.size() && part_ends_[finished_parts_] <= finished_copies_; ++finished_parts_) {
-      if (direction_ == Direction::kRestore) GMM_TRY(begin_parts(finished_parts_ + 1));
+      if (!is_save_) GMM_TRY(begin_parts(finished_parts_ + 1));
       if (steps_.after != nullptr) GMM_TRY(steps_.after(steps_.user, finished_parts_));
     }
     return Status();
@@ -239,7 +235,7 @@ class Transfer {
   TransferBuffers &buffers_;
   const Device device_;
   const BackupSteps &steps_;
-  const Direction direction_;
+  const bool is_save_;
   Vector<ChunkCopy> copies_;    // by part, then by address
   Vector<uint64_t> part_ends_;  // for each part, the index behind its last copy
   gmm_stream stream_ = nullptr;
@@ -248,7 +244,7 @@ class Transfer {
  private:
   bool can_append(const Batch &batch, uint64_t copy) const {
     const ChunkCopy &next = copies_[copy], &last = copies_[copy - 1];
-    const bool is_skipped = direction_ == Direction::kSave && (next.is_kept || next.chunk.tier == Tier::kZero);
+    const bool is_skipped = is_save_ && (next.is_kept || next.chunk.tier == Tier::kZero);
     if (is_skipped != batch.is_skipped) return false;
     if (is_skipped) return batch.bytes + next.size <= kMaxSkipped;
     if (next.chunk.tier != batch.tier) return false;
@@ -273,8 +269,8 @@ class Transfer {
         if (step > left) step = left;
       }
       void *memory = reinterpret_cast<void *>(device);
-      GMM_TRY(direction_ == Direction::kSave ? backend.copy(device_, stream_, host, memory, step)
-                                             : backend.copy(device_, stream_, memory, host, step));
+      GMM_TRY(is_save_ ? backend.copy(device_, stream_, host, memory, step)
+                       : backend.copy(device_, stream_, memory, host, step));
       host += step;
       device += step;
       size -= step;
@@ -286,7 +282,7 @@ class Transfer {
   static void run_task(CopyTask *task) {
     Batch &batch = *static_cast<Batch *>(task);
     Transfer &self = *batch.transfer;
-    const bool is_save = self.direction_ == Direction::kSave;
+    const bool is_save = self.is_save_;
     const bool is_file = batch.tier == Tier::kFile, is_moved = batch.tier == Tier::kPageable && !batch.is_direct;
     const uint64_t location = self.copies_[batch.first].chunk.location;
     batch.fault_copy = batch.first;
@@ -323,7 +319,7 @@ class Save : private Transfer {
  public:
   Save(BackupTiers &tiers, TransferBuffers &buffers, Device device, const BackupSteps &steps, gmm_contents contents,
        uint32_t flags)
-      : Transfer(tiers, buffers, device, steps, Direction::kSave), contents_(contents), flags_(flags) {}
+      : Transfer(tiers, buffers, device, steps, true), contents_(contents), flags_(flags) {}
   Status run(const BackupPart *parts, uint64_t count) {
     GMM_TRY(plan(parts, count, [&](const BackupPart &part, ByteRange range, uint64_t i) {
       return plan_range(*part.kept, range, part.blocks == nullptr ? 0 : part.blocks[i]);
@@ -587,7 +583,6 @@ class Save : private Transfer {
   // Frees the ranges of new chunks. Not those that the device may still copy to (`is_idle` is false).
   void abort(bool is_idle) {
     MessageGuard message_guard;
-    if (!is_idle) abandon_host_memory();
     for (const ChunkCopy &copy : copies_)
       if (copy.is_placed && (is_idle || !tiers_.is_direct(copy.chunk.tier))) tiers_.free(copy.chunk);
     if (asked_file_) tiers_.file.close_unused();  // a full disk gets its blocks back
@@ -605,7 +600,7 @@ class Save : private Transfer {
 class Restore : private Transfer {
  public:
   Restore(BackupTiers &tiers, TransferBuffers &buffers, Device device, const BackupSteps &steps)
-      : Transfer(tiers, buffers, device, steps, Direction::kRestore) {}
+      : Transfer(tiers, buffers, device, steps, false) {}
   Status run(const BackupPart *parts, uint64_t count) {
     GMM_TRY(plan(parts, count,
                  [&](const BackupPart &part, ByteRange range, uint64_t) { return plan_range(*part.kept, range); }));
@@ -617,7 +612,7 @@ class Restore : private Transfer {
     if (!copies_.empty()) status = open_stream();
     if (status.ok() && needs_slots) status = open_slots();
     if (status.ok()) status = copy_all();
-    if (!close(&status)) abandon_host_memory();
+    close(&status);
     return status;
   }
 

@@ -40,70 +40,65 @@ void Pauser::query(gmm_tag tag, gmm_tag_info *out) {
 }
 
 template <typename Fn>
-Status Pauser::for_kept(const char *operation, const void *address, uint64_t size, Fn fn) {
+Status Pauser::in_block(const char *operation, const void *address, uint64_t size, Fn fn) {
   Block block;
   GMM_TRY(find_block(core, address, operation, &block));
+  const OperationGuard guard(*block.heap);  // a file may be read, and one thread makes the view of a block
+  GMM_TRY(find_block(core, address, operation, &block));
   GMM_TRY(check_range(block, address, operation, &size));
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(address), end = begin + size;
-  for (uintptr_t at = begin; at < end;) {
-    Extent *extent = core.page_map.find_extent(at);
+  return fn(block, size);
+}
+
+Status Pauser::read_kept(const char *operation, ByteRange range, char *out) {
+  for (uintptr_t at = range.base; at < range.end();) {
+    const Extent *extent = core.page_map.find_extent(at);
     const bool is_retained = extent->kept != nullptr && extent->kept->is_retained;
     if (extent->state != ExtentState::kPaused && !is_retained)
-      return fail(GMM_ERROR_INVALID_VALUE, "%s(%p): the memory is active; read it directly.", operation, address);
+      return fail(GMM_ERROR_INVALID_VALUE, "%s(0x%" PRIxPTR "): the memory is active; read it directly.", operation,
+                  range.base);
     if (extent->kept == nullptr)
       return fail(GMM_ERROR_INVALID_VALUE,
-                  "%s(%p): its contents were dropped; set the contents of its tag to HOST or FILE to keep them.",
-                  operation, address);
-    const uintptr_t stop = end_of(*extent) < end ? end_of(*extent) : end;
-    GMM_TRY(fn(*extent, ByteRange{at, stop - at}));
+                  "%s(0x%" PRIxPTR
+                  "): its contents were dropped; set the contents of its tag to HOST or FILE to keep them.",
+                  operation, range.base);
+    const uintptr_t stop = end_of(*extent) < range.end() ? end_of(*extent) : range.end();
+    GMM_TRY(backups.read(*extent->kept, ByteRange{at, stop - at}, out + (at - range.base)));
     at = stop;
   }
   return Status();
 }
 
 Status Pauser::read(const void *address, uint64_t size, void *out) {
-  Block block;
-  GMM_TRY(find_block(core, address, "gmm_backup_read", &block));
-  const OperationGuard guard(*block.heap);  // a file may be read
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(address);
-  return for_kept("gmm_backup_read", address, size, [&](Extent &extent, ByteRange range) {
-    return backups.read(*extent.kept, range, static_cast<char *>(out) + (range.base - begin));
+  return in_block("gmm_backup_read", address, size, [&](const Block &, uint64_t bytes) {
+    return read_kept("gmm_backup_read", ByteRange{reinterpret_cast<uintptr_t>(address), bytes},
+                     static_cast<char *>(out));
   });
 }
 
 Status Pauser::map(const void *address, uint64_t size, const void **out) {
-  Block block;
-  GMM_TRY(find_block(core, address, "gmm_backup_map", &block));
-  const OperationGuard guard(*block.heap);  // a file may be read, and one thread makes the view of a block
-  GMM_TRY(find_block(core, address, "gmm_backup_map", &block));
-  const uintptr_t at = reinterpret_cast<uintptr_t>(address);
-  GMM_TRY(check_range(block, address, "gmm_backup_map", &size));
-  bool is_stale = false;
-  char *view = backups.views.find(block.base, &is_stale);
-  if (view != nullptr && !is_stale) {
-    *out = view + (at - block.base);
+  return in_block("gmm_backup_map", address, size, [&](const Block &block, uint64_t) -> Status {
+    const ByteRange range{block.base, block.requested};
+    bool is_stale = false;
+    char *view = backups.views.find(range.base, &is_stale);
+    if (view == nullptr || is_stale) {
+      if (!is_stale) view = static_cast<char *>(core.allocator.allocate(range.size, HostAllocator::kMaxAlignment));
+      if (view == nullptr)
+        return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_backup_map(%p): no host memory for %" PRIu64 " bytes.", address,
+                    range.size);
+      Status status = read_kept("gmm_backup_map", range, view);
+      if (status.ok() && is_stale) {
+        backups.views.renew(range.base);
+      } else if (status.ok() && !backups.views.add(range, view)) {
+        status = fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a view.");
+      }
+      if (!status.ok()) {
+        if (!is_stale) core.allocator.deallocate(view, range.size);
+        return status;
+      }
+    }
+    *out = view + (reinterpret_cast<uintptr_t>(address) - range.base);
     return Status();
-  }
-  if (!is_stale) view = static_cast<char *>(core.allocator.allocate(block.requested, HostAllocator::kMaxAlignment));
-  if (view == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_backup_map(%p): no host memory for %" PRIu64 " bytes.", address,
-                block.requested);
-  Status status = for_kept("gmm_backup_map", reinterpret_cast<void *>(block.base), block.requested,
-                           [&](Extent &extent, ByteRange range) {
-                             return backups.read(*extent.kept, range, view + (range.base - block.base));
-                           });
-  if (is_stale) {
-    if (!status.ok()) return status;
-    backups.views.renew(block.base);
-  } else if (status.ok() && !backups.views.add(ByteRange{block.base, block.requested}, view)) {
-    status = fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a view.");
-  }
-  if (!status.ok()) {
-    core.allocator.deallocate(view, block.requested);
-    return status;
-  }
-  *out = view + (at - block.base);
-  return Status();
+  });
 }
 
 template <typename Fn>

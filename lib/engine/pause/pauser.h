@@ -103,10 +103,12 @@ class Pauser : private TransitionContext {
   void clear();
 
  private:
-  // fn(Extent &, ByteRange) -> Status for every extent of a range of one block, with the lock of its heap.
-  // INVALID_VALUE: an extent is not paused, or its contents were dropped.
+  // fn(const Block &, uint64_t size) -> Status, with the lock of the heap. `size` 0 is that of the rest of the block.
   template <typename Fn>
-  Status for_kept(const char *operation, const void *address, uint64_t size, Fn fn);
+  Status in_block(const char *operation, const void *address, uint64_t size, Fn fn);
+  // Copies the kept contents of a range of one block, with the lock of its heap. INVALID_VALUE: an extent is not
+  // paused, or its contents were dropped.
+  Status read_kept(const char *operation, ByteRange range, char *out);
   // fn(Heap &) for every VMM heap of these tags (`count` 0: of all), with its lock. The caller has the claim of the
   // tags, so no transition holds the lock.
   template <typename Fn>
