@@ -107,8 +107,8 @@ inline Reserved reserved_of(gmm_device device) {
   return out;
 }
 
-// The extents of a device's heaps that have memory now: nothing of them is paused.
-inline gmm_result extents_of(gmm_device device, std::vector<Range> *out) {
+// The extents of a device's heaps that have memory now, by address: nothing of them is paused.
+inline gmm_result extents_of(gmm_device device, std::map<uint64_t, uint64_t> *out) {
   const gmm_scope_desc scope = scope_of(device);
   gmm_snapshot *snapshot = nullptr;
   gmm_result result = gmm_snapshot_create(context(), &scope, &snapshot);
@@ -120,7 +120,7 @@ inline gmm_result extents_of(gmm_device device, std::vector<Range> *out) {
     result = gmm_snapshot_query_extent(snapshot, i, &extent);
     const bool is_host = extent.kind == GMM_KIND_HOST || (host->tag() != 0 && extent.tag == host->tag());
     if (result >= 0 && extent.state == GMM_STATE_ACTIVE && !is_host)
-      out->push_back({reinterpret_cast<uintptr_t>(extent.address), extent.size});
+      out->emplace(reinterpret_cast<uintptr_t>(extent.address), extent.size);
   }
   complain(gmm_snapshot_destroy(snapshot), "snapshot");
   return result;
@@ -679,32 +679,27 @@ class Allocator final : public CUDAAllocator {
   // The segments of the private pools, and the heaps' memory around them, in pieces without gaps. only: the segments of
   // one pool; {0, 0}: all.
   void add_segments(Device &device, PoolId only, std::vector<SegmentInfo> *out) {
-    std::vector<Range> pooled, extents;
+    std::map<uint64_t, Part> taken;  // gmm's own blocks and the pools' segments
     device.pools.each_segment([&](const Pool &pool, const Segment &segment, const std::vector<Part> &parts) {
-      pooled.push_back({segment.address, segment.size});
+      taken[segment.address] = {segment.address, segment.size};
       if (only != PoolId{} && only != pool.id) return;
-      SegmentInfo info = make_segment(device, pooled.back(), parts);
+      SegmentInfo info = make_segment(device, {segment.address, segment.size}, parts);
       info.stream = as_cuda(segment.stream);
       info.is_large = !segment.small;
       info.owner_private_pool_id = pool.id;
       out->push_back(std::move(info));
     });
     if (only != PoolId{}) return;
+    std::map<uint64_t, uint64_t> extents;
     check(extents_of(device.index, &extents), "memory_snapshot");
-    const std::vector<Part> live = live_parts(device);
-    for (const Range &range : without(joined(std::move(extents)), std::move(pooled)))
-      out->push_back(make_segment(device, range, parts_of(range, live)));
-  }
-
-  // gmm's own blocks in the order of their addresses.
-  std::vector<Part> live_parts(const Device &device) const {
-    std::vector<Part> live;
     ledger_.each([&](const Live &block) {
-      if (block.device == device.index && block.block == nullptr)
-        live.push_back({address_of(block.memory), rounded(block.requested), block.requested, true, true, block.stream});
+      if (block.device != device.index || block.block != nullptr) return;
+      const uint64_t address = address_of(block.memory);
+      taken[address] = {address, rounded(block.requested), block.requested, true, true, block.stream};
     });
-    std::sort(live.begin(), live.end(), [](const Part &a, const Part &b) { return a.address < b.address; });
-    return live;
+    each_piece(extents, taken, [&](const Range &range, const std::vector<Part> &parts) {
+      out->push_back(make_segment(device, range, parts));
+    });
   }
 
   SegmentInfo make_segment(const Device &device, const Range &range, const std::vector<Part> &parts) {

@@ -412,6 +412,7 @@ def test_the_words_of_a_compiler_that_fails(tmp_path, cxx):
     cxx("echo 'no such thing' >&2\nexit 1")
     with pytest.raises(RuntimeError, match=r"gmm_torch.cpp did not compile[^$]*no such thing"):
         build(tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("*.so"))
 
 
 def test_callers_that_start_at_once_compile_once(tmp_path, cxx):
