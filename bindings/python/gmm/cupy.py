@@ -162,9 +162,16 @@ _pinned = []  # uses with page-locked memory, the newest last, because CuPy does
 
 
 class Use(Undoable):
-    """CuPy allocates from gmm until undo(), or until the end of the with block."""
+    """Makes CuPy allocate from gmm until undo(), or until the end of the with block, on every device and thread.
 
-    def __init__(self, kind: Kind, pinned: bool, tag: Tag | int | str | None, context: Context | None) -> None:
+    kind: DEVICE, VMM (which can be paused by its tag) or MANAGED. pinned: page-locked host memory too. tag: a Tag, its
+    number or its name, which is made when it is new; None: the thread's current tag. context: None: the default
+    context. It must stay open as long as arrays live. A lack of memory is cupy.cuda.memory.OutOfMemoryError, with gmm's
+    error as its cause.
+    """
+
+    def __init__(self, kind: Kind = Kind.DEVICE, *, pinned: bool = True, tag: Tag | int | str | None = None,
+                 context: Context | None = None) -> None:
         import cupy
 
         self._cupy = cupy
@@ -199,14 +206,4 @@ class Use(Undoable):
                     self._cupy.cuda.set_pinned_memory_allocator(below)
 
 
-def use(kind: Kind = Kind.DEVICE, *, pinned: bool = True, tag: Tag | int | str | None = None,
-        context: Context | None = None) -> Use:
-    """Makes CuPy allocate from gmm until undo() of the result, or until the end of its with block.
-
-    It holds for every device and thread.
-    kind: DEVICE, VMM (which can be paused by its tag) or MANAGED. pinned: page-locked host memory too. tag: a Tag, its
-    number or its name, which is made when it is new; None: the thread's current tag. context: None: the default
-    context. It must stay open as long as arrays live. A lack of memory is cupy.cuda.memory.OutOfMemoryError, with gmm's
-    error as its cause.
-    """
-    return Use(kind, pinned, tag, context)
+use = Use

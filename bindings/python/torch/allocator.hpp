@@ -67,6 +67,7 @@ inline DeviceIndex current_device() {
   return device;
 }
 
+inline uint64_t address_of(const void *memory) { return reinterpret_cast<uintptr_t>(memory); }
 inline cudaStream_t as_cuda(gmm_stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
 inline gmm_stream as_gmm(cudaStream_t stream) { return reinterpret_cast<gmm_stream>(stream); }
 
@@ -120,7 +121,7 @@ inline gmm_result extents_of(gmm_device device, std::map<uint64_t, uint64_t> *ou
     result = gmm_snapshot_query_extent(snapshot, i, &extent);
     const bool is_host = extent.kind == GMM_KIND_HOST || (host->tag() != 0 && extent.tag == host->tag());
     if (result >= 0 && extent.state == GMM_STATE_ACTIVE && !is_host)
-      out->emplace(reinterpret_cast<uintptr_t>(extent.address), extent.size);
+      out->emplace(address_of(extent.address), extent.size);
   }
   complain(gmm_snapshot_destroy(snapshot), "snapshot");
   return result;
@@ -569,36 +570,7 @@ class Allocator final : public CUDAAllocator {
     return cudaMemcpyPeerAsync(destination, to, source, from, count, stream);
   }
 
-  // The callback of a pool's block that streams have finished with.
-  void completed(Device &device, const PoolBlock &block) {
-    device.stats.deactivate(block.size);
-    record(device, TraceEntry::FREE_COMPLETED, block.address, block.size, block.stream, block.segment->pool->id,
-           nullptr);
-  }
-
-  void record_segment(Device &device, bool made, const void *memory, uint64_t size, gmm_stream stream) {
-    record(device, made ? TraceEntry::SEGMENT_ALLOC : TraceEntry::SEGMENT_FREE, address_of(memory), size, stream, {},
-           nullptr);
-  }
-
- private:
-  static uint64_t address_of(const void *memory) { return reinterpret_cast<uintptr_t>(memory); }
-
-  Device &device_of(int32_t number) {
-    TORCH_CHECK(0 <= number && number < count_, "Allocator not initialized for device ", number,
-                ": did you call init?");
-    return *devices_[number];
-  }
-
-  bool recording() const { return recording_.load(std::memory_order_relaxed); }
-  void update_recording() { recording_ = history_on_ || tracked_; }
-
-  Context gather(RecordContext level) {
-    if (C10_LIKELY(context_level_.load(std::memory_order_relaxed) < static_cast<int>(level))) return nullptr;
-    const CreateContextFn recorder = recorder_.load();
-    return recorder == nullptr ? nullptr : recorder();
-  }
-
+  // An entry of the history and for the trackers.
   void record(Device &device, TraceEntry::Action action, uint64_t address, uint64_t size, gmm_stream stream,
               PoolId pool, const Context &context) {
     if (C10_LIKELY(!recording())) return;
@@ -615,6 +587,22 @@ class Allocator final : public CUDAAllocator {
       for (const AllocatorTraceTracker &tracker : copy_of(trackers_)) tracker(entry);
     if (history_on_ && (skipped_.load(std::memory_order_relaxed) >> action & 1) == 0)
       device.history.add(std::move(entry));
+  }
+
+ private:
+  Device &device_of(int32_t number) {
+    TORCH_CHECK(0 <= number && number < count_, "Allocator not initialized for device ", number,
+                ": did you call init?");
+    return *devices_[number];
+  }
+
+  bool recording() const { return recording_.load(std::memory_order_relaxed); }
+  void update_recording() { recording_ = history_on_ || tracked_; }
+
+  Context gather(RecordContext level) {
+    if (C10_LIKELY(context_level_.load(std::memory_order_relaxed) < static_cast<int>(level))) return nullptr;
+    const CreateContextFn recorder = recorder_.load();
+    return recorder == nullptr ? nullptr : recorder();
   }
 
   static void report(void *memory, int64_t bytes, Device &device) {
@@ -757,19 +745,23 @@ inline void *Device::take(uint64_t size, const std::shared_ptr<void> &source, gm
   else
     (void)gmm_torch::allocate(current_kind(), GMM_TAG_CURRENT, GMM_ALLOC_DEDICATED, size, index, GMM_STREAM_DEFAULT,
                               &memory);
-  if (memory != nullptr) ours().record_segment(*this, true, memory, size, stream);
+  if (memory != nullptr) ours().record(*this, TraceEntry::SEGMENT_ALLOC, address_of(memory), size, stream, {}, nullptr);
   return memory;
 }
 
 inline void Device::give(void *memory, uint64_t size, const std::shared_ptr<void> &source) {
-  ours().record_segment(*this, false, memory, size, nullptr);
+  ours().record(*this, TraceEntry::SEGMENT_FREE, address_of(memory), size, nullptr, {}, nullptr);
   if (source != nullptr)
     static_cast<CUDAAllocator *>(source.get())->raw_delete(memory);
   else
     release(memory, GMM_STREAM_DEFAULT);
 }
 
-inline void Device::freed(const PoolBlock &block) { ours().completed(*this, block); }
+inline void Device::freed(const PoolBlock &block) {
+  stats.deactivate(block.size);
+  ours().record(*this, TraceEntry::FREE_COMPLETED, block.address, block.size, block.stream, block.segment->pool->id,
+                nullptr);
+}
 
 // Makes gmm PyTorch's allocator. PyTorch's own may have been initialized, but must hold no memory.
 inline void install_allocator(int32_t device_count, bool cuda) {
