@@ -71,11 +71,6 @@ inline uint64_t address_of(const void *memory) { return reinterpret_cast<uintptr
 inline cudaStream_t as_cuda(gmm_stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
 inline gmm_stream as_gmm(cudaStream_t stream) { return reinterpret_cast<gmm_stream>(stream); }
 
-// The memory of a device's heaps. Page-locked memory and CPU tensors are counted for it too, but do not lie on it.
-struct Reserved {
-  uint64_t bytes = 0, peak_bytes = 0, extents = 0;
-};
-
 inline gmm_scope_desc scope_of(gmm_device device) {
   gmm_scope_desc scope = sized<gmm_scope_desc>();
   scope.flags = GMM_SCOPE_DEVICE;
@@ -83,16 +78,18 @@ inline gmm_scope_desc scope_of(gmm_device device) {
   return scope;
 }
 
-inline Reserved reserved_of(gmm_device device) {
-  Reserved out;
+// The extents and reserved bytes of a device's heaps. Page-locked memory and CPU tensors are counted for the device too,
+// but do not lie on it.
+inline gmm_stats_info reserved_of(gmm_device device) {
+  gmm_stats_info out = sized<gmm_stats_info>();
   gmm_scope_desc scope = scope_of(device);
   gmm_stats_info all = sized<gmm_stats_info>();
   (void)gmm_stats_query(context(), &scope, &all);
   const auto add = [&](uint64_t sign) {
     gmm_stats_info stats = sized<gmm_stats_info>();
     if (gmm_stats_query(context(), &scope, &stats) < 0) return;  // the device lacks the kind
-    out.bytes += sign * stats.reserved_bytes;
-    out.peak_bytes += sign * stats.peak_reserved_bytes;
+    out.reserved_bytes += sign * stats.reserved_bytes;
+    out.peak_reserved_bytes += sign * stats.peak_reserved_bytes;
     out.extents += sign * stats.extents;
   };
   scope.flags |= GMM_SCOPE_KIND;
@@ -104,7 +101,7 @@ inline Reserved reserved_of(gmm_device device) {
   scope.tag = host->tag();
   if (scope.tag != 0) add(UINT64_MAX);  // minus 1
   // The kinds may have had their peaks at different moments.
-  out.peak_bytes = std::min(out.peak_bytes, all.peak_reserved_bytes);
+  out.peak_reserved_bytes = std::min(out.peak_reserved_bytes, all.peak_reserved_bytes);
   return out;
 }
 
@@ -160,10 +157,7 @@ struct Device final : Backing {
   std::atomic<double> fraction{1.0};
   Ring<TraceEntry> history;
 
-  void observe() {
-    const Reserved now = reserved_of(index);
-    stats.observe(now.bytes, now.peak_bytes, now.extents);
-  }
+  void observe() { stats.observe(reserved_of(index)); }
 
   // Gives the memory of pools without users back to gmm. True: there was some.
   bool collect(PoolId only = {}) {
@@ -660,7 +654,7 @@ class Allocator final : public CUDAAllocator {
     TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", format_bytes(size), ". GPU ",
                      static_cast<int>(device.index), " has a total capacity of ", format_bytes(info.total_memory),
                      " of which ", format_bytes(info.free_memory), " is free. gmm holds ",
-                     format_bytes(reserved_of(device.index).bytes), ", and tensors take ",
+                     format_bytes(reserved_of(device.index).reserved_bytes), ", and tensors take ",
                      format_bytes(static_cast<uint64_t>(allocated)), " of it. gmm: ", why);
   }
 

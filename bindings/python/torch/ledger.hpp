@@ -61,9 +61,10 @@ class Counters {
 
   // The memory of the heaps now, and its peak so far. The heaps' extents serve both sizes: the small pool's
   // share of the reserved bytes are those of small blocks, and the large pool's is the rest.
-  void observe(uint64_t reserved, uint64_t peak_reserved, uint64_t extents) {
+  void observe(const gmm_stats_info &heaps) {
     const std::lock_guard<SpinLock> guard(lock_);
-    const auto held = static_cast<int64_t>(reserved), peak = static_cast<int64_t>(peak_reserved);
+    const auto held = static_cast<int64_t>(heaps.reserved_bytes),
+               peak = static_cast<int64_t>(heaps.peak_reserved_bytes);
     const int64_t small = std::min(held, stats_.active_bytes[kSmall].current);
     set(stats_.reserved_bytes[kSmall], small);
     set(stats_.reserved_bytes[kLarge], held - small);
@@ -75,7 +76,7 @@ class Counters {
     // PyTorch counts free parts of segments that cannot go back to the driver; gmm knows the bytes that are free.
     const int64_t free_bytes = std::max<int64_t>(0, held - stats_.active_bytes[kAggregate].current);
     for (const Type type : {kAggregate, kLarge}) {
-      set(stats_.segment[type], static_cast<int64_t>(extents));
+      set(stats_.segment[type], static_cast<int64_t>(heaps.extents));
       set(stats_.inactive_split_bytes[type], free_bytes);
     }
   }
