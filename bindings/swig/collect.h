@@ -11,9 +11,9 @@
 #include <string.h>
 
 /**
- * Whether the allocation is tried again, as garbage has given memory back. `collect` gets the number of its calls before
- * for this allocation, and is called until it returns 0. Else *own is the information for the program's handler, whose
- * attempts count from 1.
+ * Whether the allocation is tried again, as garbage has given memory back. `collect` gets the number of its earlier
+ * calls for this allocation, and is called until it returns 0. Else *own is the information for the program's handler,
+ * whose attempts count from 1.
  */
 static inline int gmm_bind_collects(const gmm_oom_info *info, int (*collect)(void *user, uint32_t before), void *user,
                                     gmm_oom_info *own) {

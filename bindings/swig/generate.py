@@ -25,6 +25,7 @@ The rules, which a new field, flag, enumerator, struct or function follows witho
 """
 import argparse
 import collections
+import html
 import os
 import pathlib
 import re
@@ -358,6 +359,12 @@ class Writer:
         return ('\n\n'.join(part for part in parts if not part.startswith('@')),
                 {tag[1]: tag[2].strip() for tag in tags if tag})
 
+    def comment(self, parts, indent, begin, each, end):
+        """A comment of the language, whose parts begin lines."""
+        lines = [line for part in parts for line in textwrap.wrap(part, 112 - len(indent)) or ['']]
+        text = f'\n{indent}{each}'.join([indent + begin + lines[0], *lines[1:]])
+        return text.replace(f'{indent}\n', '\n') + f'{end}\n'
+
     def before(self, struct):
         """The code that SWIG must have read before it meets a struct."""
         return ''
@@ -395,6 +402,9 @@ class Compiled(Writer):
             self.save(self.type_name(struct.c_name), self.options(struct) if struct.is_options else self.answer(struct))
         for owner in self.model.forwarding():
             self.save(f'{self.pascal(owner)}Calls', self.calls(owner, self.methods(owner)))
+
+    def type_name(self, c_name):
+        return self.prefix + super().type_name(c_name)
 
     def type_of(self, field):
         if field.kind == 'enum':
@@ -588,16 +598,12 @@ class Java(Compiled):
 
     def doc(self, doc, otherwise, tags=(), indent='    '):
         """A javadoc comment."""
-        made = [('<p>' if i else '') + part for i, part in enumerate(self.paragraphs(self.text(doc, otherwise)))]
-        made += [f'@return {self.text(text, kind)}' if kind == 'returns' else f'@param {name} {self.text(text, name)}'
-                 for kind, name, text in tags if text]
-        made = [re.sub(r'`([^`]*)`', r'{@code \1}', re.sub('<(?!p>)', '&lt;', part.replace('&', '&amp;')))
-                for part in made]
-        if len(made) == 1 and len(made[0]) <= 110 - len(indent):
-            return f'{indent}/** {made[0]} */\n'
-        lines = [line for part in made
-                 for line in ([] if part[0] == '@' else ['']) + textwrap.wrap(part, 116 - len(indent))][1:]
-        return f'{indent}/**\n' + ''.join(f'{indent} * {line}'.rstrip() + '\n' for line in lines) + f'{indent} */\n'
+        made = [re.sub(r'`([^`]*)`', r'{@code \1}', part.replace('&', '&amp;').replace('<', '&lt;')) for part in [
+            *self.paragraphs(self.text(doc, otherwise)),
+            *(f'@return {self.text(text, kind)}' if kind == 'returns' else f'@param {name} {self.text(text, name)}'
+              for kind, name, text in tags if text)]]
+        made = [('<p>' if i and part[0] != '@' else '') + part for i, part in enumerate(made)]
+        return self.comment(made, indent, '/** ', ' * ', ' */')
 
     def save(self, name, body):
         hand = self.members / f'{name}.java' if self.members else None
@@ -715,22 +721,11 @@ class CSharp(Compiled):
 
     def doc(self, doc, otherwise, tags=(), indent='    '):
         """A summary of XML."""
-        parts = [('summary', part) for part in self.paragraphs(self.text(doc, otherwise))]
+        parts = [('summary', '\n'.join(self.paragraphs(self.text(doc, otherwise))))]
         parts += [(f'{kind} name="{name}"' if name else kind, self.text(text, name or kind))
                   for kind, name, text in tags]
-        parts = [(tag, part.replace('&', '&amp;').replace('<', '&lt;').replace('>', '&gt;')) for tag, part in parts]
-        made = ''
-        for tag in dict.fromkeys(tag for tag, _ in parts):
-            inside, end = [part for each, part in parts if each == tag], f'</{tag.split()[0]}>'
-            if len(inside) == 1 and len(inside[0]) <= 90 - len(indent):
-                made += f'{indent}/// <{tag}>{inside[0]}{end}\n'
-            else:
-                lines = [line for part in inside for line in textwrap.wrap(part, 114 - len(indent))]
-                made += ''.join(f'{indent}/// {line}\n' for line in [f'<{tag}>', *lines, end])
-        return made
-
-    def type_name(self, c_name):
-        return 'Gmm' + super().type_name(c_name)
+        return self.comment([f'<{tag}>{html.escape(part, quote=False)}</{tag.split()[0]}>' for tag, part in parts],
+                            indent, '/// ', '/// ', '')
 
     def write(self):
         super().write()
@@ -790,11 +785,8 @@ class Python(Writer):
              'mask': 'tuple(_known({kind}, bit) for bit in range(32) if {value} >> bit & 1)'}
 
     def doc(self, doc, otherwise, indent='    '):
-        parts = [textwrap.wrap(part, 114 - len(indent)) for part in self.paragraphs(self.text(doc, otherwise))]
-        lines = [line for part in parts for line in [''] + part][1:]
-        lines = [line.replace('\\', '\\\\').replace('"', "'") for line in lines]
-        end = '"""\n' if len(lines) == 1 else f'\n{indent}"""\n'
-        return f'{indent}"""' + f'\n{indent}'.join(lines).replace(f'\n{indent}\n', '\n\n') + end
+        text = '\n\n'.join(self.paragraphs(self.text(doc, otherwise))).replace('\\', '\\\\').replace('"', "'")
+        return self.comment(text.split('\n'), indent, '"""', '', '"""')
 
     def type_name(self, c_name):
         return self.names.get(c_name) or super().type_name(c_name)
@@ -874,7 +866,7 @@ class Python(Writer):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--language', required=True, choices=['java', 'csharp', 'python'])
-    for name in ('--include', '--out', '--members', '--depfile'):
+    for name in ('--include', '--out', '--members'):
         parser.add_argument(name, type=pathlib.Path, required=name in ('--include', '--out'))
     parser.add_argument('--swig', default='swig')
     parser.add_argument('rest', nargs='*', metavar='ARGUMENT_OF_SWIG')
@@ -885,12 +877,10 @@ def main():
         Model(options.swig, options.include), options.out, options.members)
     writer.write()
     (options.out / 'values.i').write_text(writer.typemaps())
-    if options.depfile:
-        headers = ' '.join(str(path) for path in sorted(options.include.glob('gmm/*.h')))
-        options.depfile.write_text(f'values.py values.i: {headers}\n')
     if options.rest:
-        out = str(options.out)
-        sys.exit(subprocess.run([options.swig, f'-I{out}', '-outdir', out] + options.rest).returncode)
+        paths = [f'-I{path}' for path in (options.out, options.include, pathlib.Path(__file__).parent)]
+        sys.exit(subprocess.run([options.swig, f'-{options.language}', '-Wall', '-Werror', '-MD', *paths,
+                                 '-outdir', str(options.out), *options.rest]).returncode)
 
 
 if __name__ == '__main__':

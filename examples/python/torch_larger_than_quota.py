@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a model that is three times as large as its quota of GPU memory.
 
-With ordinary memory the training ends with torch.OutOfMemoryError: the quota is a limit on PyTorch's allocator. With
-managed memory the weights and the optimizer's state live in host memory, and a layer's pages are on the GPU while the
-layer works. A limit cannot hold that to the quota, since it counts managed memory wherever its pages are. So the
-program adds up at each step what it has on the GPU, and fails when the sum exceeds the quota. The driver tells for each
-block where it is to be. The program also prints by how much the GPU's free memory fell; the two figures agree when no
-other program uses the GPU.
+With ordinary memory the training would end with torch.OutOfMemoryError. With managed memory the weights and the
+optimizer's state live in host memory, and a layer's pages are on the GPU while the layer works. A limit cannot hold
+that to the quota, since it counts managed memory wherever its pages are. So the program adds up at each step what it
+has on the GPU, and fails when the sum exceeds the quota. The driver tells for each block where it is to be. The
+program also prints by how much the GPU's free memory fell; the two figures agree when no other program uses the GPU.
 
     python torch_larger_than_quota.py [--quota MIB] [--steps N]
 
@@ -14,7 +13,6 @@ It needs a CUDA device with twice the model's memory free, and requests no more 
 """
 import argparse
 import ctypes
-import subprocess
 import sys
 
 MIB = 1 << 20
@@ -44,8 +42,16 @@ def on_the_gpu():
     return total
 
 
-def train(torch, steps, fetch, evict, measure):
+def train(torch, steps, uvm_to, measure):
     """Steps a layer's weights as soon as their gradient is there, so that not all gradients are there at once."""
+    def fetch(tensors):
+        for tensor in tensors:
+            uvm_to(uvm_to(tensor.detach(), "cpu", non_blocking=True), "cuda")
+
+    def evict(tensors):
+        for tensor in tensors:
+            uvm_to(tensor.detach(), "cpu", non_blocking=True)
+
     torch.manual_seed(0)
     layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
     for layer in layers:
@@ -81,45 +87,29 @@ def train(torch, steps, fetch, evict, measure):
     return losses
 
 
-def plain(quota, steps):
-    import torch
-
-    import gmm.torch
-
-    gmm.torch.use()
-    torch.cuda.set_per_process_memory_fraction(quota / torch.cuda.mem_get_info()[1])
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quota", type=int, default=256, help="MiB of GPU memory")
+    parser.add_argument("--steps", type=int, default=4)
+    arguments = parser.parse_args()
+    quota, steps = arguments.quota * MIB, arguments.steps
     try:
-        train(torch, steps, fetch=lambda tensors: None, evict=lambda tensors: None, measure=lambda: None)
-    except torch.OutOfMemoryError as error:
-        print(f"ordinary memory: OutOfMemoryError: {str(error)[:160]}")
-        return 0
-    print("ordinary memory: trained, though it should not have fitted the quota")
-    return 1
-
-
-def managed(quota, steps):
-    import torch
-
+        import torch
+    except ImportError:
+        return "skipped: PyTorch is not installed"
+    if not torch.cuda.is_available():
+        return "skipped: PyTorch sees no CUDA device"
     import gmm.torch
 
     gmm.torch.install()
     torch.cuda.set_enabled_uvm()
     free = torch.cuda.mem_get_info()[0]
     if free < 2 * MODEL_BYTES:
-        print(f"managed memory: {free // MIB} MiB are free, {2 * MODEL_BYTES // MIB} MiB are wanted")
-        return 1
+        sys.exit(f"{free // MIB} MiB are free, {2 * MODEL_BYTES // MIB} MiB are wanted")
     warm = torch.ones(64, 64, device="cuda")
     (warm @ warm).sum().item()  # what the libraries take for themselves
     torch.cuda.synchronize()
     before, most, taken = torch.cuda.mem_get_info()[0], 0, 0
-
-    def fetch(tensors):
-        for tensor in tensors:
-            gmm.torch.uvm_to(gmm.torch.uvm_to(tensor.detach(), "cpu", non_blocking=True), "cuda")
-
-    def evict(tensors):
-        for tensor in tensors:
-            gmm.torch.uvm_to(tensor.detach(), "cpu", non_blocking=True)
 
     def measure():
         nonlocal most, taken
@@ -127,45 +117,14 @@ def managed(quota, steps):
         most = max(most, on_the_gpu())
         taken = max(taken, before - torch.cuda.mem_get_info()[0])
 
-    losses = train(torch, steps, fetch, evict, measure)
+    losses = train(torch, steps, gmm.torch.uvm_to, measure)
     asked = gmm.context().stats(kind=gmm.Kind.MANAGED).peak_live_bytes
-    print(f"managed memory: loss {losses[0]:.4f} -> {losses[-1]:.4f} in {steps} steps; {asked // MIB} MiB managed, "
-          f"at most {most // MIB} MiB of it on the GPU (the driver had {taken // MIB} MiB less, whosever they are), "
-          f"quota {quota // MIB} MiB")
-    if not losses[-1] < losses[0]:
-        print("managed memory: the loss did not fall")
-        return 1
-    if asked <= quota:
-        print("managed memory: the model was no larger than the quota")
-        return 1
-    if most > quota:
-        print("managed memory: more of the GPU was used than the quota")
-        return 1
-    return 0
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quota", type=int, default=256, help="MiB of GPU memory")
-    parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--memory", choices=("plain", "managed"), help="only this half, in this process")
-    arguments = parser.parse_args()
-    if arguments.memory:
-        return {"plain": plain, "managed": managed}[arguments.memory](arguments.quota * MIB, arguments.steps)
-    try:
-        import torch
-    except ImportError:
-        print("skipped: PyTorch is not installed")
-        return 0
-    if not torch.cuda.is_available():
-        print("skipped: PyTorch sees no CUDA device")
-        return 0
-    print(f"a model of {MODEL_BYTES // MIB} MiB with its gradients and Adam, a quota of {arguments.quota} MiB",
-          flush=True)
-    words = [sys.executable, __file__, "--quota", str(arguments.quota), "--steps", str(arguments.steps), "--memory"]
-    halves = [[*words, half] for half in ("plain", "managed")]
-    return max([subprocess.call(half) for half in halves])
+    if not losses[-1] < losses[0] or asked <= quota or most > quota:
+        sys.exit(f"losses {losses}, {asked} bytes managed, {most} of them on the GPU, quota {quota}")
+    return (f"loss {losses[0]:.4f} -> {losses[-1]:.4f} in {steps} steps; {asked // MIB} MiB managed, at most "
+            f"{most // MIB} MiB of it on the GPU (the driver had {taken // MIB} MiB less, whosever they are), "
+            f"quota {arguments.quota} MiB")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    print(main())

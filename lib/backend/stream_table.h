@@ -7,6 +7,7 @@
 #ifndef GMM_BACKEND_STREAM_TABLE_H
 #define GMM_BACKEND_STREAM_TABLE_H
 
+#include <atomic>
 #include <utility>
 
 #include "backend/backend.h"
@@ -19,7 +20,7 @@ namespace gmm {
 // The base of a stream.
 struct StreamEntry {
   const Device device;
-  const uint64_t id;  // never used again by the table
+  const uint64_t id;  // never used again in the process: a handle of another context means no stream of this one
   // The table changes these with its lock held.
   gmm_stream handle = nullptr;  // NULL: the stream is a default one, or was destroyed
   uint32_t references = 1;
@@ -116,14 +117,11 @@ class StreamTable {
   // The rest with the lock held.
   Status add_new(Device device, Stream **out) {
     if (!streams_.reserve(streams_.size() + 1)) return no_memory_for("Creating a stream");
-    GMM_TRY(own().make(device, last_id_ + 1, out));
-    add_reserved(*out);
+    GMM_TRY(own().make(device, new_id(), out));
+    streams_.push_back_reserved(*out);
     return Status();
   }
-  void add_reserved(Stream *stream) {
-    ++last_id_;
-    streams_.push_back_reserved(stream);
-  }
+  static uint64_t new_id() { return last_id_.fetch_add(1, std::memory_order_relaxed) + 1; }
   void destroy_all() {
     for (Stream *each : streams_) allocator_.destroy(each);
     streams_.clear();
@@ -142,7 +140,7 @@ class StreamTable {
   const HostAllocator allocator_;
   const Log log_;
   Mutex mutex_{LockRank::kStreamTable};
-  uint64_t last_id_ = 0;
+  static constinit inline std::atomic<uint64_t> last_id_{0};
   Vector<Stream *> streams_;  // ascending by id
 
  private:

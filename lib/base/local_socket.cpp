@@ -13,10 +13,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <utility>
 
+#include "base/process.h"
 #include "base/trusted_variable.h"
 
 namespace gmm::os {
@@ -32,7 +34,14 @@ void socket_address(int32_t folder, const char *name, sockaddr_un *out) {
   std::snprintf(out->sun_path, sizeof out->sun_path, "/proc/self/fd/%d/%s", folder, name);
 }
 
-int64_t result_of(ssize_t count) { return count >= 0 ? count : -errno; }
+// The result of a call of the system, which a signal may interrupt; below zero an error number.
+template <typename Fn>
+int64_t uninterrupted(Fn call) {
+  ssize_t count;
+  do count = call();
+  while (count < 0 && errno == EINTR);
+  return count >= 0 ? count : -errno;
+}
 
 }  // namespace
 
@@ -188,59 +197,50 @@ void end_connection(int32_t socket) {
   ::close(socket);
 }
 
-int64_t send_bytes(int32_t socket, const void *bytes, uint64_t size, const int32_t *descriptors, uint32_t count) {
+void Descriptors::close() {
+  while (count != 0) close_if_open(each[--count]);
+}
+
+int64_t send_bytes(int32_t socket, const void *bytes, uint64_t size, const Descriptors *along) {
   iovec part = {const_cast<void *>(bytes), size};
   msghdr message = {};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  alignas(cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int) * ReceivedDescriptors::kMost)] = {};
-  if (count > ReceivedDescriptors::kMost) return -EINVAL;
-  if (count != 0) {
+  alignas(cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int) * Descriptors::kMost)] = {};
+  if (const uint64_t count = along == nullptr ? 0 : along->count; count != 0) {
     message.msg_control = control;
     message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
     cmsghdr *header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(sizeof(int) * count);
-    std::memcpy(CMSG_DATA(header), descriptors, sizeof(int) * count);
+    std::memcpy(CMSG_DATA(header), along->each, sizeof(int) * count);
   }
-  ssize_t sent;
-  do {
-    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 && errno == EINTR);
-  return result_of(sent);
+  return uninterrupted([&] { return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT); });
 }
 
 int64_t receive_bytes(int32_t socket, void *to, uint64_t size) {
-  ssize_t got;
-  do {
-    got = ::recv(socket, to, size, MSG_DONTWAIT);
-  } while (got < 0 && errno == EINTR);
-  return result_of(got);
+  return uninterrupted([&] { return ::recv(socket, to, size, MSG_DONTWAIT); });
 }
 
-int64_t receive_with_descriptors(int32_t socket, void *to, uint64_t size, ReceivedDescriptors *out) {
+int64_t receive_with_descriptors(int32_t socket, void *to, uint64_t size, Descriptors *out) {
   iovec part = {to, size};
-  alignas(cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int) * ReceivedDescriptors::kMost)];
+  alignas(cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int) * Descriptors::kMost)];
   msghdr message = {};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof control;
-  out->count = 0;
-  out->any_lost = false;
-  ssize_t got;
-  do {
-    got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  } while (got < 0 && errno == EINTR);
-  if (got < 0) return -errno;
+  out->close();
+  const int64_t got = uninterrupted([&] { return ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT); });
+  if (got < 0) return got;
   for (cmsghdr *header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const uint64_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (uint64_t i = 0; i < count; ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
-      if (out->count < ReceivedDescriptors::kMost)
+      if (out->count < Descriptors::kMost)
         out->each[out->count++] = fd;
       else
         ::close(fd);
@@ -295,9 +295,10 @@ void SocketPoller::wake() {
   [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
 }
 
-uint32_t SocketPoller::wait(int64_t milliseconds, void *keys[kMost]) {
+uint32_t SocketPoller::wait_until(uint64_t until, void *keys[kMost]) {
   epoll_event events[kMost];
-  const int timeout = milliseconds < 0 ? -1 : milliseconds > INT32_MAX ? INT32_MAX : static_cast<int>(milliseconds);
+  const int timeout =
+      until == UINT64_MAX ? -1 : static_cast<int>(std::min<uint64_t>(milliseconds_until(until), INT32_MAX));
   const int count = ::epoll_wait(epoll_, events, kMost, timeout);
   uint32_t ready = 0;
   for (int i = 0; i < count; ++i) {

@@ -6,8 +6,8 @@
 // nobody can replace the folder between the check and the use, and its path may be longer than the address of a Unix
 // socket.
 //
-// A function that returns int returns 0 or an error number of <cerrno>. Nothing here waits but SocketPoller::wait() and
-// wait_until_readable().
+// A function that returns int returns 0 or an error number of <cerrno>. Nothing here waits but
+// SocketPoller::wait_until() and wait_until_readable().
 #ifndef GMM_BASE_LOCAL_SOCKET_H
 #define GMM_BASE_LOCAL_SOCKET_H
 
@@ -76,21 +76,23 @@ void replace_socket(int32_t socket, int32_t other);
 void shut_connection(int32_t socket);
 void end_connection(int32_t socket);
 
+// Descriptors that travel with bytes, and are closed at the end.
+struct Descriptors : NoCopy {
+  static constexpr uint32_t kMost = 192;
+  int32_t each[kMost];  // -1: somebody took it
+  uint32_t count = 0;
+  bool any_lost = false;  // on the way: too many were sent, or this process may open no more
+  Descriptors() = default;
+  ~Descriptors() { close(); }
+  void close();
+};
+
 // A message is one packet, which goes and comes as a whole. Each function returns its bytes, or an error number below
 // zero. -EAGAIN: nothing came, or the queue is full. A receiver gets 0 at the end of the connection, and no more bytes
 // of a message than it has place for.
-int64_t send_bytes(int32_t socket, const void *bytes, uint64_t size, const int32_t *descriptors = nullptr,
-                   uint32_t count = 0);
+int64_t send_bytes(int32_t socket, const void *bytes, uint64_t size, const Descriptors *along = nullptr);
 int64_t receive_bytes(int32_t socket, void *to, uint64_t size);
-
-// Descriptors that came with bytes. The receiver owns them.
-struct ReceivedDescriptors {
-  static constexpr uint32_t kMost = 192;
-  int32_t each[kMost];
-  uint32_t count = 0;
-  bool any_lost = false;  // too many were sent, or this process may open no more
-};
-int64_t receive_with_descriptors(int32_t socket, void *to, uint64_t size, ReceivedDescriptors *out);
+int64_t receive_with_descriptors(int32_t socket, void *to, uint64_t size, Descriptors *out);
 // EAGAIN: the time passed.
 int wait_until_readable(int32_t socket, uint64_t milliseconds);
 
@@ -104,16 +106,16 @@ class SocketPoller : NoCopy {
 
   int open();
   void close();
-  // `key` is what wait() gives when the socket has bytes, a connection, or its end.
+  // `key` is what wait_until() gives when the socket has bytes, a connection, or its end.
   int add(int32_t socket, void *key);
   // While it is not wanted, the socket is not looked at.
   int want(int32_t socket, void *key, bool wanted);
   // Before its descriptor is closed.
   void remove(int32_t socket);
   void wake();
-  // Returns after the time, a wake(), or with up to kMost keys. Below zero: without an end.
+  // Returns at that monotonic_ms(), after a wake(), or with up to kMost keys. UINT64_MAX: without an end.
   static constexpr uint32_t kMost = 64;
-  uint32_t wait(int64_t milliseconds, void *keys[kMost]);
+  uint32_t wait_until(uint64_t until, void *keys[kMost]);
 
  private:
   int epoll_ = -1;

@@ -67,23 +67,18 @@ int process_start_time(int32_t pid, uint64_t *out) {
   // The second field is the program's name in parentheses and may hold anything, even ") 1 2 3".
   const char *at = std::strrchr(text, ')');
   if (at == nullptr || at[1] != ' ') return EIO;
-  at += 2;
-  if (*at == 'Z' || *at == 'X') return ESRCH;
-  for (int field = 3; field < 22; ++field) {
-    at = std::strchr(at, ' ');
-    if (at == nullptr) return EIO;
-    ++at;
-  }
-  char *end = nullptr;
-  const unsigned long long value = std::strtoull(at, &end, 10);
-  if (end == at) return EIO;
-  *out = value;
+  char state = 0;
+  unsigned long long start = 0;
+  // From the state, which is the third field, to the 22nd.
+  const int read = std::sscanf(
+      at + 2, "%c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu", &state, &start);
+  if (state == 'Z' || state == 'X') return ESRCH;
+  if (read != 2) return EIO;
+  *out = start;
   return 0;
 }
 
-namespace {
-
-uint64_t read_pid_namespace() {
+uint64_t pid_namespace() {
   char text[32];
   const ssize_t length = ::readlink("/proc/self", text, sizeof text - 1);
   if (length <= 0) return 0;
@@ -91,19 +86,6 @@ uint64_t read_pid_namespace() {
   if (std::strtol(text, nullptr, 10) != ::getpid()) return 0;
   struct stat status;
   return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
-}
-
-}  // namespace
-
-uint64_t pid_namespace() {
-  // A process never changes its pid namespace, but a child may be in another one.
-  static std::atomic<uint64_t> known_process{0}, known{0};
-  const auto self = static_cast<uint64_t>(::getpid());
-  if (known_process.load(std::memory_order_acquire) == self) return known.load(std::memory_order_relaxed);
-  const uint64_t number = read_pid_namespace();
-  known.store(number, std::memory_order_relaxed);
-  known_process.store(self, std::memory_order_release);
-  return number;
 }
 
 bool machine_boot(char *text, uint64_t size) {

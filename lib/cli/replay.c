@@ -14,6 +14,22 @@ static void print_name(const char *path) {
   printf("%-18.*s", (int)(length < 17 ? length : 17), name);
 }
 
+/* Once, by the context of the first trace. */
+static int print_heading(gmm_context *context, const struct options *options) {
+  static int is_printed;
+  gmm_context_info info = {.struct_size = sizeof info};
+  gmm_device_info device = {.struct_size = sizeof device};
+  if (is_printed++) return 1;
+  gmm_result result = gmm_context_query(context, &info);
+  if (result >= 0) result = gmm_device_query(context, options->device, &device);
+  if (result < 0) return report("info", result);
+  printf("backend %s, device %d: %s, kind %s; first pass on empty caches, then again on warm ones\n\n",
+         info.backend_name, options->device, device.name, kind_name(options->kind));
+  printf("%-18s%10s  %7s  %13s  %13s  %6s  %8s  %8s  %8s  %8s\n", "trace", "operations", "threads", "requested",
+         "reserved", "ratio", "ns first", "ns again", "calls", "again");
+  return 1;
+}
+
 /* Runs the trace once on empty caches and once on warm ones. */
 static int replay(void *user, const char *path) {
   const struct options *options = user;
@@ -26,7 +42,7 @@ static int replay(void *user, const char *path) {
   const gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_KIND, .kind = options->kind};
   gmm_stats_info first = {.struct_size = sizeof first}, whole = {.struct_size = sizeof whole}, again = whole;
   uint64_t cold = 0, warm = 0;
-  int good = player_run(&player, UINT64_MAX, options->threads, &cold);
+  int good = print_heading(player.context, options) && player_run(&player, UINT64_MAX, options->threads, &cold);
   gmm_result result = good ? gmm_stats_query(player.context, &scope, &first) : GMM_OK;
   if (result == GMM_OK && good) result = gmm_stats_query(player.context, NULL, &whole);
   if (result < 0) good = report("stats", result);
@@ -47,29 +63,10 @@ static int replay(void *user, const char *path) {
   return good;
 }
 
-static int print_backend(const struct options *options) {
-  gmm_context *context = NULL;
-  gmm_result result = gmm_context_create(&options->context, &context);
-  if (result < 0) return report("context", result);
-  gmm_context_info info = {.struct_size = sizeof info};
-  gmm_device_info device = {.struct_size = sizeof device};
-  result = gmm_context_query(context, &info);
-  if (result >= 0) result = gmm_device_query(context, options->device, &device);
-  const int good = result < 0 ? report("info", result) : 1;
-  if (good)
-    printf("backend %s, device %d: %s, kind %s; first pass on empty caches, then again on warm ones\n\n",
-           info.backend_name, options->device, device.name, kind_name(options->kind));
-  result = gmm_context_release(context);
-  return result < 0 ? report("release", result) : good;
-}
-
 int command_replay(const struct options *options) {
   struct options of_all = *options;
   if (of_all.kind == GMM_KIND_UNSPECIFIED) of_all.kind = GMM_KIND_VMM;
   if (of_all.device < 0) of_all.device = 0;
-  if (!print_backend(&of_all)) return EXIT_FAILED;
-  printf("%-18s%10s  %7s  %13s  %13s  %6s  %8s  %8s  %8s  %8s\n", "trace", "operations", "threads", "requested",
-         "reserved", "ratio", "ns first", "ns again", "calls", "again");
   int good = 1;
   for (int i = 0; i < options->file_count; ++i) good = trace_each(options->files[i], replay, &of_all) && good;
   return good ? EXIT_GOOD : EXIT_FAILED;

@@ -328,6 +328,7 @@ static void call_the_library(void *user, gmm_log_level level, const char *messag
   gmm_stats_info statistics = {.struct_size = sizeof statistics};
   gmm_tag_info info = {.struct_size = sizeof info};
   if (gmm_stats_query(from_log.context, NULL, &statistics) != GMM_OK ||
+      gmm_backup_query(from_log.context, DESC(backup_info)) != GMM_OK ||
       gmm_tag_query(from_log.context, GMM_TAG_DEFAULT, &info) != GMM_OK ||
       gmm_free(from_log.context, &info, GMM_STREAM_DEFAULT) == GMM_OK)
     atomic_fetch_add(&from_log.wrong, 1);
@@ -352,6 +353,15 @@ static void *let_the_driver_refuse(void *unused) {
       OK(gmm_trim(from_log.context, NULL, NULL));
     }
   }
+  // A pause warns that the device finds no zeros.
+  void *block = NULL;
+  OK(gmm_alloc(from_log.context, 4 * MIB, DESC(alloc_desc, .kind = GMM_KIND_VMM), &block));
+  const int before = atomic_load(&from_log.calls);
+  fake.fail("cuLaunchKernel", 1, 999);
+  OK(gmm_pause(from_log.context, DESC(pause_desc, .flags = GMM_PAUSE_KEEP_HOST), NULL));
+  CHECK_EQUAL(atomic_load(&from_log.calls), before + 1);
+  OK(gmm_resume(from_log.context, NULL, NULL));
+  OK(gmm_free(from_log.context, block, GMM_STREAM_DEFAULT));
   atomic_store(&from_log.ended, 1);
   return NULL;
 }

@@ -280,41 +280,6 @@ static void a_driver_that_is_shut_down_is_taken_as_gone(void) {
   CHECK_EQUAL(cu.cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);  // the driver only pretended to have lost it
 }
 
-static atomic_int has_read;
-static void *read_statistics(void *opened) {
-  gmm_stats_info stats = {.struct_size = sizeof stats};
-  gmm_backup_info backup = {.struct_size = sizeof backup};
-  OK(gmm_stats_query((gmm_context *)opened, NULL, &stats));
-  OK(gmm_backup_query((gmm_context *)opened, &backup));
-  atomic_store(&has_read, 1);
-  return NULL;
-}
-static gmm_context *logging;
-static void wait_for_statistics(void *user, gmm_log_level level, const char *message) {
-  if (level > GMM_LOG_WARNING || strstr(message, "zeros") == NULL) return;
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, read_statistics, logging) == 0);
-  for (unsigned i = 0; i < 5000 && !atomic_load(&has_read); ++i) sleep_ms(1);
-  *(int *)user = atomic_load(&has_read);
-  pthread_detach(thread);
-}
-
-// The log function of a program may take its time: nobody's statistics wait for it.
-static void statistics_wait_for_no_log(void) {
-  int was_read = 0;
-  gmm_tag tag;
-  void *memory = NULL;
-  logging = OPEN(.log = {wait_for_statistics, &was_read});
-  OK(gmm_tag_create(logging, "kept", DESC(tag_desc, .contents = GMM_CONTENTS_HOST), &tag));
-  OK(gmm_alloc(logging, 4 * MIB, DESC(alloc_desc, .kind = GMM_KIND_VMM, .tag = tag), &memory));
-  fake.fail("cuLaunchKernel", 1, CUDA_ERROR_UNKNOWN);
-  OK(gmm_pause(logging, DESC(pause_desc, .tags = &tag, .tag_count = 1), NULL));
-  CHECK_EQUAL(was_read, 1);
-  OK(gmm_resume(logging, DESC(pause_desc, .tags = &tag, .tag_count = 1), NULL));
-  OK(gmm_free(logging, memory, GMM_STREAM_DEFAULT));
-  OK(gmm_context_release(logging));
-}
-
 // --- Other drivers, each in a process of its own ---------------------------------------------------------------------
 
 static const struct {
@@ -401,7 +366,6 @@ int main(int count, char **words) {
   PLAIN(answers_of_the_driver_are_translated);
   PLAIN(a_pin_can_be_tried_again);
   PLAIN(a_driver_that_is_shut_down_is_taken_as_gone);
-  PLAIN(statistics_wait_for_no_log);
   RUN(other_drivers);
   return finish_clean();
 }

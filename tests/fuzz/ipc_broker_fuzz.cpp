@@ -21,12 +21,11 @@ std::atomic<int> importers{0};
 Status resolve(void *, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) {
   if (id != kAllocation || !ipc_token_equal(token, kToken)) return fail(GMM_ERROR_IPC_REFUSED, "wrong token");
   if (out->wants_fds) {
-    out->fds[0] = ::memfd_create("fuzz", MFD_CLOEXEC);
-    require(out->fds[0] >= 0 && ::ftruncate(out->fds[0], kAllocationSize) == 0);
-    out->sizes[0] = kAllocationSize;
-    out->extents = 1;
+    const int fd = ::memfd_create("fuzz", MFD_CLOEXEC);
+    require(fd >= 0 && ::ftruncate(fd, kAllocationSize) == 0);
+    out->add_extent(fd, kAllocationSize);
   }
-  out->allocation_size = kAllocationSize;
+  out->reply.allocation_size = kAllocationSize;
   if (out->counts) ++importers;
   return Status();
 }

@@ -68,7 +68,7 @@ struct Target {
     const LeaseQuestion question;
     LeaseEntry entry;
     ::send(asking, &question, sizeof question, MSG_NOSIGNAL);
-    require(::recv(asking, &entry, sizeof entry, MSG_WAITALL) == sizeof entry && entry.count != 0);
+    require(::recv(asking, &entry, sizeof entry, MSG_WAITALL) == sizeof entry && entry.info.entry_count != 0);
     ::close(fd);
     ::close(asking);
   }

@@ -34,13 +34,14 @@ namespace Gmm
         {
             int before = Volatile.Read(ref ended);
             GC.Collect();
-            GC.WaitForPendingFinalizers();
+            // A finalizer of the program may wait for this thread, and a free for a pause.
+            Task.Run(() => GC.WaitForPendingFinalizers()).Wait(500);
             Task all;
             lock (mutex)
             {
                 all = last;
             }
-            all.Wait(500); // a free may wait for a pause
+            all.Wait(500);
             return Volatile.Read(ref ended) != before;
         }
 

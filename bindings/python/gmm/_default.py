@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from gmm import _native as native
 from gmm._context import Context
-from gmm._core.enums import Kind
+from gmm._core.buffer import Buffer
+from gmm._core.enums import Kind, as_kind, tag_number
+from gmm._core.errors import make_exception
+from gmm._core.stream import as_stream
 
 if TYPE_CHECKING:
     from gmm._core.typing import Array, KindLike, Shape, TagLike, Watcher
@@ -30,7 +33,7 @@ def context() -> Context:
         return _context
 
 
-native.set_helper("default_context", context)
+native.set_helpers(as_stream, tag_number, context, as_kind, make_exception, Buffer)
 
 
 def array(source: Any, dtype: Any = None, kind: KindLike = Kind.DEVICE, *, device: int = 0, tag: TagLike = 0,

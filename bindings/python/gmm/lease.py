@@ -58,27 +58,13 @@ def _amounts(amounts):
 
 
 class _Request(Ticket):
-    """A request in the background. It holds the lease, which must outlive it.
-
-    It is there before it begins: an exception of a signal's handler, Ctrl-C too, leaves no request that nobody knows.
-    """
+    """A request in the background. It holds the lease, which must outlive it."""
 
     __slots__ = ("lease",)
 
-    def __init__(self, lease):  # pylint: disable=super-init-not-called # begin() does the rest
+    def __init__(self, lease):  # pylint: disable=super-init-not-called # Lease._request() begins it
         self.lease = lease
         self._prepare(lease.context)
-
-    def begin(self, amounts, timeout):
-        options = {"amounts": _amounts(amounts), "timeout_ms": milliseconds(timeout, _MOST_MS)}
-        with self.lease._lock:
-            self.lease._requests.add(self)
-            self._begin(native.gmm_lease_request, self.lease, options)
-
-    def end(self):
-        """Ends the request, or its grant. Nothing when it has not begun."""
-        if self._abandon():
-            self.lease.release()
 
     def __repr__(self):
         return super().__repr__() if self.done else f"<gmm.Ticket: {self.lease!r}>"
@@ -159,14 +145,7 @@ class Lease(native.Handle):
 
     def request_async(self, amounts: Amounts = None, *, timeout: float | None = 60.0) -> Ticket:
         """request() in the background: a Ticket, whose success is the grant. Its cancel() ends the request."""
-        _check_other_thread("Lease.request()")
-        ticket = _Request(self)
-        try:
-            ticket.begin(amounts, timeout)
-        except BaseException:
-            ticket.end()
-            raise
-        return ticket
+        return self._request(amounts, timeout, False)
 
     def request(self, amounts: Amounts = None, *, timeout: float | None = 60.0) -> int:
         """Waits for the turn and resumes the offered tags. Returns the bytes that came back.
@@ -179,15 +158,25 @@ class Lease(native.Handle):
         Both messages name who holds what. gmm.BusyError: the lease is in use or waits already. After an exception,
         Ctrl-C too, the lease is idle.
         """
+        return self._request(amounts, timeout, True)
+
+    def _request(self, amounts, timeout, waits):
+        """The ticket of a request, or its result. It is there before the request begins, which an interrupt ends."""
         _check_other_thread("Lease.request()")
         ticket = _Request(self)
         try:
-            ticket.begin(amounts, timeout)
+            with self._lock:
+                self._requests.add(ticket)
+                ticket._begin(native.gmm_lease_request, self, {
+                    "amounts": _amounts(amounts), "timeout_ms": milliseconds(timeout, _MOST_MS)})
+            if not waits:
+                return ticket
             ticket.wait()
             ticket.close()
             return ticket.result()
         except BaseException:
-            ticket.end()
+            if ticket._abandon():  # it has begun, and may be granted
+                self.release()
             raise
 
     def release(self) -> bool:

@@ -63,10 +63,8 @@ static int to_kind(PyObject *object, gmm_kind *kind) {
 
 static int to_tag(Handle *context, PyObject *object, gmm_tag *tag) {
   if (PyLong_CheckExact(object)) return number_32(object, tag) ? 0 : -1;
-  PyObject *pair = PyTuple_Pack(2, context, object);
-  const int result = pair ? take_number(helper_call(HELPER_TAG_NUMBER, pair), tag) : -1;
-  Py_XDECREF(pair);
-  return result;
+  PyObject *find = helper_of(HELPER_TAG_NUMBER);
+  return find ? take_number(PyObject_CallFunctionObjArgs(find, context, object, NULL), tag) : -1;
 }
 
 static int to_flag(PyObject *object, uint32_t flag, uint32_t *flags) {

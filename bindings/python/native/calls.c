@@ -120,17 +120,12 @@ PyObject *helper_call(int helper, PyObject *argument) {
   return callable ? PyObject_CallFunctionObjArgs(callable, argument, NULL) : NULL;
 }
 
-PyObject *native_set_helper(PyObject *module, PyObject *arguments) {
-  static const char *const names[HELPER_COUNT] = {"as_stream",   "tag_number", "default_context",
-                                                  "kind_number", "exception",  "buffer"};
-  const char *name;
-  PyObject *callable;
-  if (!PyArg_ParseTuple(arguments, "sO", &name, &callable)) return NULL;
-  for (int i = 0; i < HELPER_COUNT; ++i)
-    if (strcmp(name, names[i]) == 0) {
-      Py_INCREF(callable);
-      Py_XSETREF(helpers[i], callable);
-      Py_RETURN_NONE;
-    }
-  return PyErr_Format(PyExc_ValueError, "there is no helper %s", name);
+PyObject *native_set_helpers(PyObject *module, PyObject *given) {
+  if (PyTuple_GET_SIZE(given) != HELPER_COUNT)
+    return PyErr_Format(PyExc_TypeError, "set_helpers() takes %d objects", HELPER_COUNT);
+  for (int i = 0; i < HELPER_COUNT; ++i) {
+    Py_INCREF(PyTuple_GET_ITEM(given, i));
+    Py_XSETREF(helpers[i], PyTuple_GET_ITEM(given, i));
+  }
+  Py_RETURN_NONE;
 }

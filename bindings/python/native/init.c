@@ -24,7 +24,7 @@ static PyMethodDef functions[] = {{"require_main_interpreter", require_main_inte
                                   {"callbacks_after_fork", callbacks_after_fork, METH_NOARGS, NULL},
                                   {"dlpack_import", native_dlpack_import, METH_O, NULL},
                                   {"view_address", native_view_address, METH_O, NULL},
-                                  {"set_helper", native_set_helper, METH_VARARGS, NULL},
+                                  {"set_helpers", native_set_helpers, METH_VARARGS, NULL},
                                   {"set_default_context", native_set_default_context, METH_O, NULL},
                                   {"default_context", native_default_context, METH_NOARGS, NULL},
                                   {"alloc", KEYWORDS(native_alloc), METH_FASTCALL | METH_KEYWORDS, native_alloc_doc},

@@ -213,8 +213,8 @@ enum {
 PyObject *helper_of(int helper);
 /** Calls the package's function of that number. */
 PyObject *helper_call(int helper, PyObject *argument);
-/** set_helper(name, object) */
-PyObject *native_set_helper(PyObject *module, PyObject *arguments);
+/** set_helpers(object, ...): all of them, in the order of their numbers */
+PyObject *native_set_helpers(PyObject *module, PyObject *given);
 /** Adds a method of a type as a name of the module, which the package puts into its class. 0, or -1. */
 int native_add_method(PyObject *module, const char *name, PyTypeObject *type, PyMethodDef *def);
 

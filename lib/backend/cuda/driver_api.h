@@ -102,22 +102,10 @@ typedef enum CUpointer_attribute_enum {
   CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
   CU_POINTER_ATTRIBUTE_DEVICE_POINTER = 3,
   CU_POINTER_ATTRIBUTE_HOST_POINTER = 4,
-  CU_POINTER_ATTRIBUTE_P2P_TOKENS = 5,
-  CU_POINTER_ATTRIBUTE_SYNC_MEMOPS = 6,
-  CU_POINTER_ATTRIBUTE_BUFFER_ID = 7,
   CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
-  CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10,
   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
   CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
-  CU_POINTER_ATTRIBUTE_MAPPED = 13,
-  CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES = 14,
-  CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE = 15,
-  CU_POINTER_ATTRIBUTE_ACCESS_FLAGS = 16,
-  CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17,
-  CU_POINTER_ATTRIBUTE_MAPPING_SIZE = 18,
-  CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR = 19,
-  CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID = 20,
 } CUpointer_attribute;
 typedef enum CUmemorytype_enum {
   CU_MEMORYTYPE_HOST = 1,
@@ -185,7 +173,6 @@ typedef enum CUprocessState_enum {
   CU_PROCESS_STATE_RUNNING = 0,
   CU_PROCESS_STATE_LOCKED = 1,
   CU_PROCESS_STATE_CHECKPOINTED = 2,
-  CU_PROCESS_STATE_FAILED = 3,
 } CUprocessState;
 
 /* Flags of several functions, and special devices. */
@@ -208,7 +195,6 @@ enum {
   CU_MEMHOSTREGISTER_READ_ONLY = 8,
   CU_MEM_ATTACH_GLOBAL = 1,
   CU_MEM_ATTACH_HOST = 2,
-  CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE = 3,
   CU_STREAM_DEFAULT = 0,
   CU_STREAM_NON_BLOCKING = 1,
   CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1,
@@ -307,8 +293,8 @@ typedef CUcheckpointCheckpointArgs CUcheckpointUnlockArgs;
  * `symbol` is the function's name in the driver's library, and `name` its name for cuGetProcAddress(). That one returns
  * the newest variant that is not newer than the requested version. So `version` is the CUDA version that introduced the
  * symbol. Of one name the symbols stand from old to new.
- * REQUIRED: gmm has no CUDA backend without it. OTHER: only the preload library, Python, tests or benchmarks call it, or
- * driver.cpp chooses it. HOOKED: only the preload library knows it, and the tests' fake driver lacks it.
+ * REQUIRED: gmm has no CUDA backend without it. OTHER: only the preload library, Python, tests or benchmarks call it,
+ * or driver.cpp chooses it. HOOKED: only the preload library knows it, and the tests' fake driver lacks it.
  */
 #define GMM_CUDA_ENTRIES(REQUIRED, OTHER, HOOKED)                                                                      \
   REQUIRED(cuInit, cuInit, 2000, (unsigned int))                                                                       \

@@ -253,8 +253,8 @@ Status SyclStreamTable::find_unknown(gmm_stream handle, SyclStream **out) {
   if (device != nullptr) platform_.api.DPCTLDevice_Delete(device);
   SyclStream *stream = nullptr;
   if (ordinal >= 0 && streams_.reserve(streams_.size() + 1))
-    stream = allocator_.create<SyclStream>(platform_.api, allocator_, log_, *this, queue, Device{ordinal}, last_id_ + 1,
-                                           false);
+    stream =
+        allocator_.create<SyclStream>(platform_.api, allocator_, log_, *this, queue, Device{ordinal}, new_id(), false);
   if (stream == nullptr) {
     platform_.api.DPCTLQueue_Delete(queue);
     if (ordinal >= 0) return no_memory_for("Creating a stream");
@@ -264,7 +264,7 @@ Status SyclStreamTable::find_unknown(gmm_stream handle, SyclStream **out) {
                 static_cast<void *>(handle));
   }
   stream->handle = handle;
-  add_reserved(stream);
+  streams_.push_back_reserved(stream);
   *out = stream;
   return Status();
 }

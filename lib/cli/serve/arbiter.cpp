@@ -522,14 +522,14 @@ void LeaseArbiter::ask_one(Member &user, const Member &waiting, uint64_t now) {
   user.asked_identity = waiting.report.identity;
   user.asked_request = waiting.report.request;
   user.asked_at = now;
-  LeaseCommand &command = user.command;
-  ++command.ask;
-  command.ask_bytes = 0;
-  for (uint32_t i = 0; i < waiting.row_count; ++i) command.ask_bytes += waiting.rows[i].wanted;
-  command.ask_waiting_ms = now - waiting.state_since;
-  command.ask_priority = waiting.report.priority;
-  command.ask_process = waiting.process;
-  std::snprintf(command.ask_name, sizeof command.ask_name, "%s", waiting.report.name);
+  gmm_lease_ask &asked = user.command.asked;
+  ++user.command.ask;
+  asked.bytes = 0;
+  for (uint32_t i = 0; i < waiting.row_count; ++i) asked.bytes += waiting.rows[i].wanted;
+  asked.waiting_ms = now - waiting.state_since;
+  asked.priority = waiting.report.priority;
+  asked.process = waiting.process;
+  std::memcpy(asked.name, waiting.report.name, sizeof asked.name);
   user.must_send = true;
 }
 
@@ -596,19 +596,27 @@ LeaseArbiter::Member *LeaseArbiter::next_command(uint64_t now, LeaseCommand *out
 }
 
 // An entry for each device of a member; one without devices has one, too.
-void LeaseArbiter::list(uint64_t index, uint64_t now, LeaseEntry *out) const {
+void LeaseArbiter::list(uint64_t index, uint64_t now, gmm_lease_entry_info *out) const {
   out->server = number_;
   for (const Member *member : members_) {
     if (member->phase == Phase::kGone) continue;
-    const uint64_t entries = std::max(member->row_count, 1u), first = out->count;
-    out->count += entries;
-    if (index < first || index >= out->count) continue;
-    out->state_ms = now - std::min(now, member->state_since);
+    const uint64_t entries = std::max(member->row_count, 1u), first = out->entry_count;
+    out->entry_count += entries;
+    if (index < first || index >= out->entry_count) continue;
+    out->since_ms = now - std::min(now, member->state_since);
     out->process = member->process;
     out->priority = member->report.priority;
-    out->state = member->report.state;
+    out->state = public_state(member->report.state);
     std::memcpy(out->name, member->report.name, sizeof out->name);
-    if (member->row_count != 0) out->row = member->rows[index - first];
+    if (member->row_count == 0) continue;
+    const Row &row = member->rows[index - first];
+    std::memcpy(out->uuid, row.device.bytes, sizeof out->uuid);
+    out->free_bytes = row.free;
+    out->held_bytes = row.held;
+    out->floor_bytes = row.floor;
+    out->offered_bytes = row.offered;
+    out->wanted_bytes = row.wanted;
+    out->granted_bytes = row.granted;
   }
 }
 

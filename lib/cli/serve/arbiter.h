@@ -127,7 +127,7 @@ class LeaseArbiter : NoCopy {
   uint64_t step(uint64_t now);
   // The next command to send, and its member; NULL: none. It counts as sent.
   Member *next_command(uint64_t now, LeaseCommand *out);
-  void list(uint64_t index, uint64_t now, LeaseEntry *out) const;
+  void list(uint64_t index, uint64_t now, gmm_lease_entry_info *out) const;
   bool has_members() const { return !members_.empty(); }
 
  private:

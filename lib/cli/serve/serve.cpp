@@ -79,8 +79,7 @@ int serve(const Options &options) {
   allow_many_descriptors();
   int folder = -1;
   char path[kIpcPathSize];
-  bool runtime_directory_failed = false;
-  Status status = ipc_directory_open_own(&folder, path, &runtime_directory_failed, options.policy);
+  Status status = ipc_directory_open_own(&folder, path, options.policy);
   if (status.ok()) {
     Server server(folder, options.policy, options.is_on_demand != 0);
     status = server.open(listener);

@@ -145,7 +145,7 @@ bool Server::take_message(Client *client) {
   if (client->member != nullptr) return false;
   client->since = now;
   LeaseEntry entry;
-  arbiter_->list(message_.question.index, now, &entry);
+  arbiter_->list(message_.question.index, now, &entry.info);
   return os::send_bytes(client->socket, &entry, sizeof entry) == static_cast<int64_t>(sizeof entry);
 }
 

@@ -30,11 +30,8 @@ gmm_result heap_ask_and_alloc(gmm_heap *heap, uint64_t size, gmm_stream stream, 
   Context &context = *heap->context;
   const uint64_t word = heap->fast.gate->word.load(std::memory_order_relaxed);
   if (word != kGateOpen && word != kGateWatched) return result_of(Context::check(&context), out);
-  if (may_be_captured(*heap, stream)) return result_of(context.allocate(*heap, size, 0, 0, stream, out), out);
-  const gmm_result result =
-      alloc_from_cache(*heap, size, stream, out) ? gmm_result{GMM_OK} : alloc_past(heap, size, stream, out, &context);
-  if (result == GMM_OK && word == kGateWatched) context.trace().allocated(*heap, *out, size, 0, 0, stream);
-  return result;
+  if (word == kGateOpen) return ask_and_alloc(heap, size, stream, out, &context);
+  return result_of(context.allocate(*heap, size, 0, 0, stream, out), out);
 }
 
 }  // namespace gmm

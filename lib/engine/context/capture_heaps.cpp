@@ -47,7 +47,7 @@ void Context::end_capture_heap(Heap *heap) {
   if (!heap->close(true).ok())
     core_.log.write(LogLevel::kError, "Memory of a graph could not be given back: %s", last_message());
   // Counters of a heap do not go backwards.
-  if (heap->capture.parent != nullptr) heap->capture.parent->caches().add_calls(heap->totals());
+  if (heap->capture.parent != nullptr) heap->capture.parent->caches().count(heap->totals());
   if (heap->capture.graph != nullptr) heap->capture.graph->release();
   retire(static_cast<gmm_heap *>(heap));
 }

@@ -365,7 +365,7 @@ Status Context::trim_and_retry(Status status, const char *what, Heap &heap, uint
     status = again();
   }
   if (status.ok()) return status;
-  heap.caches().count_failure();
+  heap.caches().count(HeapTotals{.failures = 1});
   return Limits::explain(status, what, heap, size, tags_);
 }
 
@@ -456,7 +456,7 @@ Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
                   keep_first(&first, [&] { return heap.drain_caches(true); });
                   heap.free_held_for_importers();
                   pauser_.give_up_freed(heap);
-                  keep_first(&first, [&] { return heap.release(UINT64_MAX, true, bytes); });
+                  keep_first(&first, [&] { return heap.reclaim().release(true, bytes); });
                   return Status();
                 })
       .ignore();

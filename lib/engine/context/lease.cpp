@@ -6,6 +6,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "base/process.h"
 #include "base/spawn.h"
@@ -24,30 +25,17 @@ constexpr uint64_t kReapAgainMs = 20;
 constexpr uint64_t kAgainMs = 20;       // between tries to measure
 constexpr uint64_t kMostShortMs = 500;  // between tries to resume
 
-gmm_lease_state public_state(LeaseState state) {
-  if (state == LeaseState::kIdle) return GMM_LEASE_IDLE;
-  return state == LeaseState::kInUse ? GMM_LEASE_IN_USE : GMM_LEASE_WAITING;
-}
-
 Status open_directory(Context &context, int32_t *out, char path[kIpcPathSize]) {
-  bool runtime_directory_failed = false;
-  return ipc_directory_open_own(out, path, &runtime_directory_failed, context.ipc().policy());
+  return ipc_directory_open_own(out, path, context.ipc().policy());
 }
 
-// A connection to a server of a permitted user. 0 or the system's error number.
+// A connection to a server of a permitted user; *out is -1. 0 or the system's error number.
 int connect_server(int32_t directory, const IpcPolicy &policy, int32_t *out, PeerUser *peer) {
-  int32_t socket = -1;
-  int error = os::make_socket(&socket);
-  if (error != 0) return error;
-  error = os::connect_socket(socket, directory, kServeSocket);
-  if (error == 0) error = check_peer_user(socket, policy, peer);
-  if (error == 0 && !peer->is_allowed) error = EACCES;
-  if (error != 0) {
-    os::close_socket(socket);
-    return error;
-  }
-  *out = socket;
-  return 0;
+  int error = os::make_socket(out);
+  if (error == 0) error = os::connect_socket(*out, directory, kServeSocket);
+  if (error == 0) error = check_peer_user(*out, policy, peer);
+  if (error != 0 && *out >= 0) os::close_socket(std::exchange(*out, -1));
+  return error;
 }
 
 }  // namespace
@@ -64,26 +52,19 @@ gmm_lease::gmm_lease(Context &of, const gmm_lease_desc &checked, uint64_t identi
   std::snprintf(name_, sizeof name_, "%s", checked.name);
 }
 
+gmm_lease::~gmm_lease() {
+  for (const Offer &offer : offers_) end_offer(offer);
+  poller_.close();
+  if (directory_ >= 0) os::close_socket(directory_);
+}
+
 Status gmm_lease::create(Context &context, const gmm_lease_desc &desc, gmm_lease **out) {
   uint64_t identity = 0;
   GMM_TRY(random_bytes(&identity, sizeof identity));
   gmm_lease *lease = context.core().allocator.create<gmm_lease>(context, desc, identity | 1);
   if (lease == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a lease.");
-  Status status = open_directory(context, &lease->directory_, lease->folder_);
-  if (status.ok()) {
-    const char *what = "epoll";
-    int error = lease->poller_.open();
-    if (error == 0) {
-      what = "pthread_create";
-      error = start_thread(&lease->thread_, ThreadSignals::kNone, thread_entry<gmm_lease, &gmm_lease::run>, lease);
-    }
-    if (error != 0) {
-      status = fail_native(GMM_ERROR_SYSTEM, error, "gmm_lease_create(): %s: %s", what, ErrorText(error).text);
-    }
-  }
+  const Status status = lease->begin();
   if (!status.ok()) {
-    lease->poller_.close();
-    if (lease->directory_ >= 0) os::close_socket(lease->directory_);
     context.core().allocator.destroy(lease);
     return status;
   }
@@ -92,21 +73,31 @@ Status gmm_lease::create(Context &context, const gmm_lease_desc &desc, gmm_lease
   return Status();
 }
 
+Status gmm_lease::begin() {
+  GMM_TRY(open_directory(context, &directory_, folder_));
+  const char *what = "epoll";
+  int error = poller_.open();
+  if (error == 0) {
+    what = "pthread_create";
+    error = start_thread(&thread_, ThreadSignals::kNone, thread_entry<gmm_lease, &gmm_lease::run>, this);
+  }
+  if (error == 0) return Status();
+  return fail_native(GMM_ERROR_SYSTEM, error, "gmm_lease_create(): %s: %s", what, ErrorText(error).text);
+}
+
 Status gmm_lease::destroy(gmm_lease *lease) {
   {
     LockGuard guard(lease->mutex_);
-    if (lease->is_requesting_ || lease->tickets_ != 0)
+    const bool has_ticket = lease->tickets != 0;
+    if (lease->is_requesting_ || has_ticket)
       return fail(GMM_ERROR_BUSY, "gmm_lease_destroy(): %s of the lease \"%s\"; %s.",
-                  lease->tickets_ != 0 ? "there is a ticket" : "a thread is in a request", lease->name_,
-                  lease->tickets_ != 0 ? "destroy it first" : "wait for its end");
+                  has_ticket ? "there is a ticket" : "a thread is in a request", lease->name_,
+                  has_ticket ? "destroy it first" : "wait for its end");
     lease->is_requesting_ = true;  // no request begins any more
   }
   lease->stopping_.store(true, std::memory_order_release);
   lease->wake();
   join_thread(lease->thread_);
-  lease->poller_.close();
-  os::close_socket(lease->directory_);
-  for (const Offer &offer : lease->offers_) lease->end_offer(offer);
   lease->magic = 0;
   Context &context = lease->context;
   context.core().allocator.destroy(lease);
@@ -199,35 +190,61 @@ Status gmm_lease::no_grant(const Patience &patience) {
               patience.timeout_ms, why);
 }
 
-// With the lock.
-void gmm_lease::end_request() {
-  is_requesting_ = false;
-  wake();
-}
-
 // A request waits for its grant, then takes it. A grant that turns out too small is asked for again: the request keeps
 // its age.
 Status gmm_lease::request(const LeaseAmounts &amounts, uint64_t timeout_ms, TicketState *ticket, uint64_t *bytes) {
   const Patience patience{deadline_after(timeout_ms), timeout_ms, ticket};
   GMM_TRY(begin_request(amounts, patience));
-  for (uint32_t tries = 0;; ++tries) {
-    GMM_TRY(wait_for_grant(patience));
-    bool waits_again = false;
-    const Status status = take_grant(patience, tries, bytes, &waits_again);
-    if (!waits_again) return status;
+  for (uint64_t again_ms = kAgainMs;; again_ms = std::min(2 * again_ms, kMostShortMs)) {
+    Status status = wait_for_grant(patience);
+    const bool is_granted = status.ok();
+    const uint64_t resumed_since = monotonic_ms();
+    if (is_granted) status = resume_offers(ticket, bytes);
+    const bool is_short = is_granted && status.code() == GMM_ERROR_OUT_OF_MEMORY;
+    // The granted bytes stay promised during this wait.
+    if (is_short) sleep_us(1000 * std::min(again_ms, milliseconds_until(patience.deadline)));
+    LockGuard guard(mutex_);
+    counts_.shorts += is_short ? 1 : 0;
+    if (is_short && !patience.is_over()) {
+      member_.came_short();
+      wake();
+      continue;
+    }
+    if (is_short)
+      status =
+          prefix(Status(GMM_ERROR_NOT_READY),
+                 "gmm_lease_request(): the grant of the lease \"%s\" was too small, and its time is over: ", name_);
+    end_request(status.ok(), resumed_since);
+    return status.ok() ? Status() : status;  // OK also if nothing was missing
   }
+}
+
+// With the lock.
+void gmm_lease::end_request(bool is_in_use, uint64_t resumed_since) {
+  const uint64_t now = monotonic_ms();
+  if (is_in_use) {
+    if (desc_.residency_ms == 0) member_.set_residency(std::max(kLeastResidency, now - resumed_since));
+    member_.took(now);
+    ++counts_.grants;
+  } else if (member_.state() != LeaseState::kIdle) {
+    member_.end(now);
+  }
+  is_requesting_ = false;
+  wake();
 }
 
 bool gmm_lease::Patience::is_cancelled() const {
   return ticket != nullptr && ticket->cancelled.load(std::memory_order_relaxed) != 0;
 }
 
+bool gmm_lease::Patience::is_over() const { return is_cancelled() || milliseconds_until(deadline) == 0; }
+
 // With the lock. False: the time is over, or the ticket is cancelled.
 bool gmm_lease::wait_change(const Patience &patience) {
   constexpr uint64_t kSlice = 60'000, kCancelSlice = 20;
-  const uint64_t left = milliseconds_until(patience.deadline);
-  if (left == 0 || patience.is_cancelled()) return false;
-  changed_.wait_for(mutex_, std::min(left, patience.ticket != nullptr ? kCancelSlice : kSlice));
+  if (patience.is_over()) return false;
+  changed_.wait_for(
+      mutex_, std::min(milliseconds_until(patience.deadline), patience.ticket != nullptr ? kCancelSlice : kSlice));
   return true;
 }
 
@@ -247,62 +264,20 @@ Status gmm_lease::begin_request(const LeaseAmounts &amounts, const Patience &pat
   return Status();
 }
 
-// A failure ends the request.
 Status gmm_lease::wait_for_grant(const Patience &patience) {
   LockGuard guard(mutex_);
   while (member_.answer() == LeaseAnswer::kNone && wait_change(patience)) {
   }
   if (member_.answer() == LeaseAnswer::kGranted) return Status();
-  Status status;
-  if (member_.answer() == LeaseAnswer::kDenied) {
-    status = fail(GMM_ERROR_OUT_OF_MEMORY, "gmm_lease_request() of the lease \"%s\": %s", name_, member_.text());
-  } else {
-    status = no_grant(patience);
-    member_.give_up(monotonic_ms());
-  }
-  end_request();
-  return status;
-}
-
-// Ends the request, unless memory was short and there is time: then it waits again.
-Status gmm_lease::take_grant(const Patience &patience, uint32_t tries, uint64_t *bytes, bool *waits_again) {
-  const uint64_t began = monotonic_ms();
-  Status status = resume_offers(patience.ticket, bytes);
-  if (status.ok()) {
-    LockGuard guard(mutex_);
-    const uint64_t now = monotonic_ms();
-    if (desc_.residency_ms == 0) member_.set_residency(std::max(kLeastResidency, now - began));
-    member_.took(now);
-    ++counts_.grants;
-    end_request();
-    return Status();
-  }
-  const bool is_short = status.code() == GMM_ERROR_OUT_OF_MEMORY;
-  // The granted bytes stay promised during this wait.
-  if (is_short)
-    sleep_us(1000 *
-             std::min({uint64_t{10} << std::min(tries, 10u), kMostShortMs, milliseconds_until(patience.deadline)}));
-  LockGuard guard(mutex_);
-  counts_.shorts += is_short ? 1 : 0;
-  *waits_again = is_short && milliseconds_until(patience.deadline) != 0 && !patience.is_cancelled();
-  if (*waits_again) {
-    member_.came_short();
-    wake();
-    return status;
-  }
-  if (is_short)
-    status = prefix(Status(GMM_ERROR_NOT_READY),
-                    "gmm_lease_request(): the grant of the lease \"%s\" was too small, and its time is over: ", name_);
-  member_.give_up(monotonic_ms());
-  end_request();
-  return status;
+  if (member_.answer() == LeaseAnswer::kNone) return no_grant(patience);
+  return fail(GMM_ERROR_OUT_OF_MEMORY, "gmm_lease_request() of the lease \"%s\": %s", name_, member_.text());
 }
 
 Status gmm_lease::return_all() {
   {
     LockGuard guard(mutex_);
     if (member_.state() != LeaseState::kInUse) return Status(GMM_UNCHANGED);
-    member_.return_all(monotonic_ms());
+    member_.end(monotonic_ms());
   }
   wake();
   return Status();
@@ -319,16 +294,6 @@ void gmm_lease::query(gmm_lease_info *out) {
     out->active_bytes += bytes.active[d];
     out->paused_bytes += bytes.paused[d];
   }
-}
-
-void gmm_lease::add_ticket() {
-  LockGuard guard(mutex_);
-  ++tickets_;
-}
-
-void gmm_lease::remove_ticket() {
-  LockGuard guard(mutex_);
-  --tickets_;
 }
 
 // --- Measures --------------------------------------------------------------------------------------------------------
@@ -385,10 +350,11 @@ void gmm_lease::run() {
   while (!stopping_.load(std::memory_order_acquire)) {
     if (socket_ < 0 && monotonic_ms() >= retry_at_ && !connect()) retry_later();
     LeaseMember::Next next;
+    const LeaseCommand *giving = nullptr;
     {
       LockGuard guard(mutex_);
       next = member_.next(monotonic_ms());
-      if (next.act == Act::kGive) giving_ = member_.begin_give();
+      if (next.act == Act::kGive) giving = &member_.begin_give();
       if (next.act == Act::kReport) member_.begin_report();
     }
     switch (next.act) {
@@ -396,7 +362,7 @@ void gmm_lease::run() {
         send_report();
         break;
       case Act::kGive:
-        give();
+        give(*giving);
         break;
       case Act::kAsk:
         ask();
@@ -404,7 +370,7 @@ void gmm_lease::run() {
       case Act::kWait:
         if (socket_ < 0) next.until = std::min(next.until, retry_at_);
         if (!reap_starter()) next.until = std::min(next.until, monotonic_ms() + kReapAgainMs);
-        wait(next.until);
+        if (void *keys[os::SocketPoller::kMost]; poller_.wait_until(next.until, keys) != 0) receive();
         break;
     }
   }
@@ -474,21 +440,6 @@ void gmm_lease::disconnect() {
   changed_.notify_all();
 }
 
-// Once a second.
-bool gmm_lease::may_complain() {
-  const uint64_t now = monotonic_ms();
-  if (now < complain_at_) return false;
-  complain_at_ = now + 1000;
-  return true;
-}
-
-void gmm_lease::wait(uint64_t until) {
-  void *keys[os::SocketPoller::kMost];
-  const uint64_t now = monotonic_ms();
-  const int64_t milliseconds = until == UINT64_MAX ? -1 : until > now ? static_cast<int64_t>(until - now) : 0;
-  if (poller_.wait(milliseconds, keys) != 0) receive();
-}
-
 void gmm_lease::receive() {
   while (socket_ >= 0) {
     LeaseCommand incoming;
@@ -496,13 +447,12 @@ void gmm_lease::receive() {
     if (got == -EAGAIN) return;
     if (got <= 0) return disconnect();
     if (got != sizeof incoming || !incoming.header.is(ServeKind::kLeaseCommand) || incoming.devices > kLeaseDevices) {
-      if (may_complain())
-        context.core().log.write(LogLevel::kWarning, "lease: the server in %s is of another version", folder_);
+      context.core().log.write(LogLevel::kWarning, "lease: the server in %s is of another version", folder_);
       return disconnect();
     }
     has_command_ = true;
     retry_ms_ = 1;
-    incoming.ask_name[sizeof incoming.ask_name - 1] = incoming.text[sizeof incoming.text - 1] = 0;
+    incoming.asked.name[sizeof incoming.asked.name - 1] = incoming.text[sizeof incoming.text - 1] = 0;
     LockGuard guard(mutex_);
     member_.receive(incoming, monotonic_ms());
     counts_.server = incoming.server;
@@ -527,14 +477,14 @@ void gmm_lease::send_report() {
   if (sent != static_cast<int64_t>(sizeof report) && sent != -EAGAIN) disconnect();
 }
 
-void gmm_lease::give() {
+void gmm_lease::give(const LeaseCommand &command) {
   MessageGuard message_guard;
   uint64_t needed[kMaxDevices] = {};
   LeaseMeasure measures[kLeaseDevices];
   const uint32_t devices = measure(measures) ? context.device_count() : 0;
-  for (uint32_t i = 0; i < giving_.devices; ++i)
+  for (uint32_t i = 0; i < command.devices; ++i)
     for (uint32_t d = 0; d < devices; ++d)
-      if (measures[d].is_used && measures[d].device == giving_.rows[i].device) needed[d] = giving_.rows[i].give;
+      if (measures[d].is_used && measures[d].device == command.rows[i].device) needed[d] = command.rows[i].give;
   Vector<gmm_tag> offered(context.core().allocator), tags(context.core().allocator);
   const bool has_tags = copy_tags(&offered) && tags.reserve(offered.size());
   for (uint64_t i = 0; has_tags && i < offered.size(); ++i) {
@@ -570,17 +520,12 @@ void gmm_lease::give() {
 }
 
 void gmm_lease::ask() {
-  gmm_lease_ask ask = {};
-  ask.struct_size = sizeof ask;
+  gmm_lease_ask ask;
   {
     LockGuard guard(mutex_);
     member_.begin_ask();
-    const LeaseCommand &command = member_.command();
-    ask.priority = command.ask_priority;
-    ask.bytes = command.ask_bytes;
-    ask.waiting_ms = command.ask_waiting_ms;
-    ask.process = command.ask_process;
-    std::memcpy(ask.name, command.ask_name, sizeof ask.name);
+    ask = member_.command().asked;
+    ask.struct_size = sizeof ask;
     if (desc_.asked.fn != nullptr) ++counts_.asked;
   }
   if (desc_.asked.fn == nullptr) return;
@@ -612,22 +557,9 @@ Status gmm_lease::list(Context &context, uint64_t index, uint64_t timeout_ms, gm
   if (error != 0 || !entry.header.is(ServeKind::kLeaseEntry))
     return fail(GMM_ERROR_NOT_READY, "gmm_lease_list(): the server in %s gave no answer in %" PRIu64 " ms.", folder,
                 timeout_ms);
-  out->server = entry.server;
+  entry.info.name[sizeof entry.info.name - 1] = 0;
+  *out = entry.info;
   out->server_process = peer.process;
-  out->entry_count = entry.count;
-  if (index >= entry.count) return Status(GMM_UNCHANGED);
-  out->state = public_state(entry.state);
-  out->process = entry.process;
-  out->priority = entry.priority;
-  out->since_ms = entry.state_ms;
-  std::memcpy(out->uuid, entry.row.device.bytes, sizeof out->uuid);
-  out->free_bytes = entry.row.free;
-  out->held_bytes = entry.row.held;
-  out->floor_bytes = entry.row.floor;
-  out->offered_bytes = entry.row.offered;
-  out->wanted_bytes = entry.row.wanted;
-  out->granted_bytes = entry.row.granted;
-  entry.name[sizeof entry.name - 1] = 0;
-  std::memcpy(out->name, entry.name, sizeof out->name);
+  if (index >= out->entry_count) return Status(GMM_UNCHANGED);
   return Status();
 }

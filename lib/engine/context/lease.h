@@ -36,6 +36,7 @@ struct gmm_lease {
   static constexpr uint64_t kDefaultTimeout = 60'000, kMaxTimeout = 86'400'000, kMaxResidency = 3'600'000;
   static constexpr uint64_t kLeastResidency = 100;
   gmm_lease(gmm::Context &of, const gmm_lease_desc &checked, uint64_t identity);
+  ~gmm_lease();
 
   // A lease keeps its context.
   static gmm::Status create(gmm::Context &context, const gmm_lease_desc &desc, gmm_lease **out);
@@ -49,11 +50,10 @@ struct gmm_lease {
   gmm::Status request(const gmm::LeaseAmounts &amounts, uint64_t timeout_ms, gmm::TicketState *ticket, uint64_t *bytes);
   gmm::Status return_all();
   void query(gmm_lease_info *out);
-  void add_ticket();
-  void remove_ticket();
 
   uint64_t magic = kMagic;
   gmm::Context &context;
+  std::atomic<uint32_t> tickets{0};  // they end before the lease
 
  private:
   struct Offer {
@@ -68,26 +68,25 @@ struct gmm_lease {
     uint64_t deadline, timeout_ms;
     gmm::TicketState *ticket;
     bool is_cancelled() const;
+    bool is_over() const;
   };
   gmm::Status begin_request(const gmm::LeaseAmounts &amounts, const Patience &patience);
   gmm::Status wait_for_grant(const Patience &patience);
-  gmm::Status take_grant(const Patience &patience, uint32_t tries, uint64_t *bytes, bool *waits_again);
   bool wait_change(const Patience &patience);
   gmm::Status no_grant(const Patience &patience);
-  void end_request();
+  void end_request(bool is_in_use, uint64_t resumed_since);
   gmm::Status resume_offers(gmm::TicketState *ticket, uint64_t *bytes);
 
+  gmm::Status begin();
   void run();
   bool connect();
   void start_server();
   bool reap_starter();
   void disconnect();
   void retry_later();
-  bool may_complain();
-  void wait(uint64_t until);
   void receive();
   void send_report();
-  void give();
+  void give(const gmm::LeaseCommand &command);
   void ask();
   void wake() { poller_.wake(); }
   // VMM memory of the tags, or of one of them.
@@ -106,8 +105,7 @@ struct gmm_lease {
   char folder_[gmm::kIpcPathSize] = {};  // of the server's socket
   int32_t directory_ = -1, socket_ = -1;
   int32_t starter_ = 0;  // the process that starts a server; 0: none
-  gmm::LeaseCommand giving_;
-  uint64_t retry_at_ = 0, retry_ms_ = 1, start_at_ = 0, complain_at_ = 0;
+  uint64_t retry_at_ = 0, retry_ms_ = 1, start_at_ = 0;
   bool has_command_ = false;  // one came on this connection
   gmm::Thread thread_;
   bool is_used_[gmm::kMaxDevices] = {};     // devices on which the context held or wanted memory
@@ -121,7 +119,6 @@ struct gmm_lease {
   gmm::LeaseMember member_;
   gmm::Vector<Offer> offers_;
   bool is_requesting_ = false;
-  uint32_t tickets_ = 0;
   int start_error_ = 0;  // of the last try to start a server
   gmm_lease_info counts_ = {};
 };

@@ -38,9 +38,9 @@ Status gmm_ticket::start(gmm_lease &lease, const LeaseAmounts &amounts, uint64_t
   ticket->lease = &lease;
   ticket->amounts = amounts;
   ticket->timeout_ms = timeout_ms;
-  lease.add_ticket();
+  ++lease.tickets;
   const Status status = start_thread_of(ticket, "a request of a lease", out);
-  if (!status.ok()) lease.remove_ticket();
+  if (!status.ok()) --lease.tickets;
   return status;
 }
 
@@ -84,7 +84,7 @@ void gmm_ticket::destroy(gmm_ticket *ticket) {
   if (ticket->request.holds()) ticket->state.cancel();  // nobody can commit it any more
   join_thread(ticket->thread);
   ticket->magic = 0;
-  if (ticket->lease != nullptr) ticket->lease->remove_ticket();
+  if (ticket->lease != nullptr) --ticket->lease->tickets;
   Context &context = ticket->context;
   context.core().allocator.destroy(ticket);
   context.release();

@@ -47,9 +47,7 @@ bool CaptureHeaps::may_end(Heap &heap) {
 }
 
 void CaptureHeaps::release_ended() {
-  if (seen_.load(std::memory_order_relaxed) == GraphLife::ended() && holding_.load(std::memory_order_relaxed) == 0)
-    return;
-  if (!mutex.try_lock()) return;
+  if (!any_ended() || !mutex.try_lock()) return;
   release_ended_locked(false);
   mutex.unlock();
 }
@@ -57,7 +55,7 @@ void CaptureHeaps::release_ended() {
 void CaptureHeaps::release_ended_locked(bool may_wait) {
   MessageGuard message_guard;
   seen_.store(GraphLife::ended(), std::memory_order_relaxed);
-  uint32_t ended = 0, holding = 0;
+  uint32_t ended = 0;
   for (Heap *heap : heaps) {
     if (!heap->capture.graph->over()) continue;
     ++ended;
@@ -67,12 +65,10 @@ void CaptureHeaps::release_ended_locked(bool may_wait) {
       heap->drain_caches(false).ignore();
       heap->free_held_for_importers();
       uint64_t released = 0;
-      heap->release(UINT64_MAX, false, &released).ignore();
+      heap->reclaim().release(false, &released).ignore();
     }
-    if (!may_end(*heap)) ++holding;
   }
   ended_.store(ended, std::memory_order_relaxed);
-  holding_.store(holding, std::memory_order_relaxed);
 }
 
 }  // namespace gmm

@@ -72,9 +72,8 @@ class CaptureHeaps {
   Vector<Heap *> heaps;
 
  private:
-  std::atomic<uint64_t> seen_;        // graphs that had ended at the last look
-  std::atomic<uint32_t> ended_{0};    // listed heaps whose graph was gone then
-  std::atomic<uint32_t> holding_{0};  // those of them that still held something
+  std::atomic<uint64_t> seen_;      // graphs that had ended at the last look
+  std::atomic<uint32_t> ended_{0};  // listed heaps whose graph was gone then
 };
 
 // Whether only the driver can say that no graph captures the stream: one comparison. False where no stream of the

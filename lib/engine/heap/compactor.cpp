@@ -111,16 +111,9 @@ Status Compactor::move(Extent *extent, Span *run, Target *target) {
   const uint64_t size = size_of(*extent);
   const bool is_used_up = size == target->hole->bytes();
   Extents::Fill fill;
-  fill.hole = target->hole;
-  runs_.unlist(fill.hole);
-  if (target->is_behind && !is_used_up) {
-    const bool good = runs_.split(target->hole, target->hole->bytes() - size, &fill.hole);
-    runs_.list_hole(target->hole);
-    if (!good) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
-  }
+  GMM_TRY(extents_.begin_fill(target->hole, target->is_behind ? target->hole->bytes() - size : 0, &fill));
   const Status status = extents_.move(extent, run, &fill);
-  // The rest of the hole is listed already where the extent lay right behind it: both became one.
-  if (fill.hole != nullptr && !fill.hole->listed) runs_.make_hole(fill.hole);
+  extents_.end_fill(fill);
   if (fill.filled == nullptr) return status;
   target->run = runs_.make_free(fill.filled);
   target->hole = is_used_up ? nullptr : target->is_behind ? target->run->before : target->run->after;

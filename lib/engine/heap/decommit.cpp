@@ -109,9 +109,9 @@ void Decommit::round(uint64_t now, uint64_t age) {
 void Decommit::round_of(Heap &heap, uint64_t now, uint64_t age, bool *refused) {
   if (heap.mutex.has_operation()) return;
   heap.free_held_for_importers();
-  for (uint64_t may_go = heap.look_for_idle(now, age); !disturbed(); yield_thread()) {
+  for (uint64_t may_go = heap.reclaim().look_for_idle(now, age); !disturbed(); yield_thread()) {
     uint64_t released = 0;
-    const Status status = heap.release_idle(now, age, may_go, kSlice, &released);
+    const Status status = heap.reclaim().release_idle(now, age, may_go, kSlice, &released);
     if (!status.ok()) *refused = true;
     if (!status.ok() || released == 0 || released >= may_go) return;
     may_go -= released;

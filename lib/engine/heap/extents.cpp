@@ -273,6 +273,17 @@ Span *Extents::rejoin(const Cut &cut) {
   return cut.before != nullptr ? runs_.merge(cut.before, run) : run;
 }
 
+Status Extents::begin_fill(Span *hole, uint64_t offset, Fill *fill) {
+  runs_.unlist(hole);
+  fill->hole = hole;
+  if (offset == 0) return Status();
+  const bool good = runs_.split(hole, offset, &fill->hole);
+  runs_.list_hole(hole);
+  if (good) return Status();
+  fill->hole = nullptr;
+  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
+}
+
 // Maps the handle at the start of the hole; *place is still unbacked and in no list.
 Status Extents::map(Fill *fill, PhysicalHandle handle, uint64_t size, Span **place) {
   Span *rest = nullptr;

@@ -83,6 +83,12 @@ class Extents {
   void end_with_blocks(Region *region);
 
   // --- Extents of VMM regions --------------------------------------------------------------------------------------
+  // Takes the addresses of a hole from an offset on out of the list. OUT_OF_HOST_MEMORY: the hole is as before.
+  Status begin_fill(Span *hole, uint64_t offset, Fill *fill);
+  // The rest of the hole is one again. It is listed already where a moved extent left a hole right behind it.
+  void end_fill(const Fill &fill) {
+    if (fill.hole != nullptr && !fill.hole->listed) runs_.make_hole(fill.hole);
+  }
   // Backs the start of the hole by new extents of `each` bytes, the last one smaller. Charged by the caller; what was
   // not made is refunded.
   Status add(Fill *fill, uint64_t bytes, uint64_t each);
@@ -147,9 +153,6 @@ class Extents {
   // Bytes of extents that are paused. The pauser counts what it pauses and resumes.
   uint64_t paused_bytes() const { return paused_bytes_; }
   void count_paused(int64_t bytes) { paused_bytes_ += static_cast<uint64_t>(bytes); }
-  // Bytes that the last pause gave up and that others hold. The pauser sets it.
-  uint64_t foreign_bytes() const { return foreign_bytes_.load(std::memory_order_relaxed); }
-  void set_foreign_bytes(uint64_t bytes) { foreign_bytes_.store(bytes, std::memory_order_relaxed); }
 
  private:
   template <typename Fn>
@@ -180,7 +183,6 @@ class Extents {
   Runs &runs_;
   std::atomic<uint64_t> count_{0};  // written with the heap's lock held, as paused_bytes_
   std::atomic<uint64_t> paused_bytes_{0};
-  std::atomic<uint64_t> foreign_bytes_{0};
 };
 
 }  // namespace gmm

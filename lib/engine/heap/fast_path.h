@@ -24,6 +24,11 @@ inline void count_alloc(HeapCache &cache, uint64_t size) {
   add(cache.live_bytes, size);
 }
 
+inline void count_free(HeapCache &cache, uint64_t requested) {
+  add(cache.live_bytes, 0 - requested);
+  add(cache.frees, 1);
+}
+
 // Whether a large block serves a request: it may be larger by less than a granule, or by 1/64 of its bytes.
 inline bool fits(uint64_t bytes, uint64_t size) {
   return bytes >= size && (bytes - size < kGranule || bytes - size <= bytes / 64);
@@ -103,6 +108,19 @@ inline __attribute__((always_inline)) bool find_start(const Core &core, const vo
   return __builtin_expect(out->requested != 0, 1);
 }
 
+// push() of a live block, which is free then. False: there is no room, and nothing happened. Inside enter().
+inline __attribute__((always_inline)) bool push_free(HeapCache &cache, StreamBins &bins, const BlockStart &found,
+                                                     void *block) {
+  const uint64_t cached = cache.cached_bytes.load(std::memory_order_relaxed) + found.bytes;
+  if (__builtin_expect(cached > kCacheBudget || !push(bins, *found.span, CacheEntry{block, found.slot}, found.bytes),
+                       0))
+    return false;
+  found.slot->store(0, std::memory_order_relaxed);
+  cache.cached_bytes.store(cached, std::memory_order_relaxed);
+  count_free(cache, found.requested);
+  return true;
+}
+
 // --- The fast paths -------------------------------------------------------------------------------------------------
 
 // `size` is 1 to kMaxSize. False: nothing happened, and alloc_past_cache() serves the request.
@@ -134,14 +152,7 @@ inline __attribute__((always_inline)) bool find_start(const Core &core, const vo
   HeapCache &cache = *static_cast<HeapCache *>(last.value());
   if (__builtin_expect(cache.try_enter() && heap.fast.has_paused.load(std::memory_order_relaxed) == 0, 1)) {
     StreamBins *bins = cache.current.load(std::memory_order_relaxed);
-    const uint64_t cached = cache.cached_bytes.load(std::memory_order_relaxed) + found.bytes;
-    if (__builtin_expect(bins != nullptr && bins->key.stream == stream && cached <= kCacheBudget &&
-                             push(*bins, *found.span, CacheEntry{block, found.slot}, found.bytes),
-                         1)) {
-      found.slot->store(0, std::memory_order_relaxed);
-      cache.cached_bytes.store(cached, std::memory_order_relaxed);
-      add(cache.live_bytes, 0 - found.requested);
-      add(cache.frees, 1);
+    if (__builtin_expect(bins != nullptr && bins->key.stream == stream && push_free(cache, *bins, found, block), 1)) {
       cache.leave();
       return true;
     }

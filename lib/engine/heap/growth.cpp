@@ -53,22 +53,8 @@ Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse us
   const uint64_t own = streams_.own_bit(key);
   Window window = find_window(bytes, alignment, own == 0 ? 0 : ~uint64_t{0});
   if (own != 0 && window.hole != nullptr && !take_edges(window, key)) window = find_window(bytes, alignment, own);
-  Region *fresh = nullptr;
-  if (window.hole == nullptr) {
-    window.bytes = Extents::rounded(bytes);
-    GMM_TRY(extents_.reserve(window.bytes, Extents::kRegionSize, &fresh));
-    window.hole = fresh->first;
-  }
   Extents::Fill fill;
-  fill.hole = window.hole;
-  runs_.unlist(fill.hole);
-  if (window.offset != 0) {
-    if (!runs_.split(window.hole, window.offset, &fill.hole)) {
-      runs_.list_hole(window.hole);
-      return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
-    }
-    runs_.list_hole(window.hole);
-  }
+  GMM_TRY(begin_fill(&window, bytes, &fill));
   const uint64_t held = own_quota_.held(), peak = live_peak(bytes);
   // Inside gmm_defer_begin() nothing goes back to the driver, not even for a moment.
   if (core_.defer_depth.load(std::memory_order_relaxed) == 0)
@@ -97,9 +83,9 @@ Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse us
     if (fill.bytes >= window.bytes) status = Status();
     if (fill.bytes == before && wanted == need) break;
   }
-  if (fill.hole != nullptr) runs_.make_hole(fill.hole);
+  extents_.end_fill(fill);
   if (fill.filled == nullptr) {
-    if (fresh != nullptr) extents_.end_region(fresh);
+    extents_.end_empty_regions();
     return status;
   }
   if (!status.ok()) {
@@ -127,7 +113,7 @@ Status Growth::reserve(uint64_t bytes) {
   uint64_t wanted = missing;
   GMM_TRY(charge(missing, &wanted));
   Span *run = nullptr;
-  Status status = options_.whole_regions() ? reserve_allocation(missing, &run) : reserve_extents(missing, &run);
+  Status status = reserve_charged(missing, &run);
   if (status.ok()) status = extents_.touch(run->begin(), run->bytes());
   if (status.ok()) {
     runs_.make_free(run);
@@ -139,34 +125,21 @@ Status Growth::reserve(uint64_t bytes) {
   return status;
 }
 
-// The next two: charged by the caller. *out, in no list, is what was made, also where it is not all. One allocation, as
-// a block lies in one.
-Status Growth::reserve_allocation(uint64_t bytes, Span **out) {
-  const Status status = extents_.allocate(bytes, false, out);
-  if (!status.ok()) quotas_.refund(bytes);
-  return status;
-}
-
-Status Growth::reserve_extents(uint64_t bytes, Span **out) {
-  // Where one run can hold them all: the smallest such hole, else a region of their own.
-  Span *hole = nullptr;
-  for (Span *each = runs_.holes().front(); each != nullptr; each = runs_.holes().next(each)) {
-    if (each->bytes() < bytes || each->region->paused.load(std::memory_order_relaxed) != 0) continue;
-    if (hole == nullptr || each->bytes() < hole->bytes()) hole = each;
-  }
-  if (hole == nullptr) {
-    Region *fresh = nullptr;
-    if (Status status = extents_.reserve(bytes, Extents::kRegionSize, &fresh); !status.ok()) {
-      quotas_.refund(bytes);
-      return status;
-    }
-    hole = fresh->first;
-  }
+// Charged by the caller. *out, in no list, is what was made, also where it is not all. It lies where one run can hold
+// it; of a kind with whole regions it is one allocation, as a block lies in one.
+Status Growth::reserve_charged(uint64_t bytes, Span **out) {
+  Status status;
   Extents::Fill fill;
-  fill.hole = hole;
-  runs_.unlist(hole);
-  const Status status = extents_.add(&fill, bytes, extent_size(bytes, 0));
-  if (fill.hole != nullptr) runs_.make_hole(fill.hole);
+  if (options_.whole_regions()) {
+    status = extents_.allocate(bytes, false, out);
+  } else {
+    Window window = find_window(bytes, kExtentAlignment, 0);
+    status = begin_fill(&window, bytes, &fill);
+  }
+  if (!status.ok()) quotas_.refund(bytes);
+  if (fill.hole == nullptr) return status;
+  status = extents_.add(&fill, bytes, extent_size(bytes, 0));
+  extents_.end_fill(fill);
   *out = fill.filled;
   return status;
 }
@@ -244,6 +217,17 @@ Growth::Window Growth::find_window(uint64_t bytes, uint64_t alignment, uint64_t 
       best = Window{hole, size - missing(after), missing(after)};
   }
   return best;
+}
+
+// Takes the addresses of a window out of the holes; where there is no hole, those of a fresh region.
+Status Growth::begin_fill(Window *window, uint64_t bytes, Extents::Fill *fill) {
+  if (window->hole == nullptr) {
+    Region *fresh = nullptr;
+    *window = Window{nullptr, 0, Extents::rounded(bytes)};
+    GMM_TRY(extents_.reserve(window->bytes, Extents::kRegionSize, &fresh));
+    window->hole = fresh->first;
+  }
+  return extents_.begin_fill(window->hole, window->offset, fill);
 }
 
 // Puts the stream behind those that freed the memory at the window's edges. A stream in graph capture cannot wait:

@@ -52,8 +52,8 @@ class Growth : HeapPart {
   bool in_small_extents(RunUse use) const {
     return use == RunUse::kSlab && options_.minimum_extent <= kExtentAlignment;
   }
-  Status reserve_allocation(uint64_t bytes, Span **out);
-  Status reserve_extents(uint64_t bytes, Span **out);
+  Status begin_fill(Window *window, uint64_t bytes, Extents::Fill *fill);
+  Status reserve_charged(uint64_t bytes, Span **out);
   void give_up(Span *run, uint64_t at_most);
   Status grow_by_allocation(uint64_t bytes, uint64_t step, bool dedicated, Span **out,
                             const CommTraits *comm = nullptr);

@@ -520,7 +520,7 @@ HeapTotals Heap::totals() {
   totals.held = own_quota_.held();
   totals.peak_held = own_quota_.peak();
   totals.paused = extents_.paused_bytes();
-  totals.foreign = extents_.foreign_bytes();
+  totals.foreign = paused_.foreign_bytes();
   totals.extents = extents_.count();
   totals.free_bytes += counted_free_.load(std::memory_order_relaxed);
   return totals;

@@ -13,12 +13,6 @@
 //   PausedRegions  regions that the pauser has: the one part that others see   engine/heap/paused_regions.h
 //   HeapCaches     the caches of its threads, under a lock of their own        engine/heap/heap_caches.h
 //
-// Before a heap grows, in this order:
-//   1. memory of graphs that ended goes back, and thread caches come back;
-//   2. memory freed on other streams is put behind the wanting stream;
-//   3. free neighbours of different streams are merged;
-//   4. free extents whose work is done are moved (VMM) or go back to the driver.
-//
 // Lock: `mutex`, after HeapCaches::mutex. No driver call that may wait runs with it held.
 // Callers: the thread caches (take, put_back), api/ and the modules above.
 #ifndef GMM_ENGINE_HEAP_HEAP_H
@@ -119,13 +113,8 @@ class Heap : NoCopy {
   // Never waits for an operation that has the lock: free bytes are then those at its start.
   HeapTotals totals();
 
-  // Free memory back to the driver (engine/heap/reclaim.h), and what of it was idle for an age.
-  Status release(uint64_t at_most, bool wait, uint64_t *released) { return reclaim_.release(at_most, wait, released); }
-  uint64_t releasable() { return reclaim_.releasable(); }
-  uint64_t look_for_idle(uint64_t now, uint64_t age) { return reclaim_.look_for_idle(now, age); }
-  Status release_idle(uint64_t now, uint64_t age, uint64_t at_most, uint64_t slice, uint64_t *released) {
-    return reclaim_.release_idle(now, age, at_most, slice, released);
-  }
+  // Free memory back to the driver. It takes the lock.
+  Reclaim &reclaim() { return reclaim_; }
 
   // --- With the lock held ------------------------------------------------------------------------------------------
   // Calls fn(Region &) for each region; fn may end it.
@@ -138,12 +127,8 @@ class Heap : NoCopy {
   }
   // Whether a stream that the heap knows is being captured into a graph.
   bool any_capturing() { return streams_.any_capturing(); }
-  // "": the live block has no name.
-  const char *name_of(const void *block) const { return notes_.name_of(block); }
-  // Exports of live blocks (engine/heap/block_notes.h).
-  Status mark_exported(const CacheEntry &block, uint64_t *id) { return notes_.mark_exported(block, id); }
-  void export_anew(const void *block, uint64_t old_id, uint64_t id) { notes_.export_anew(block, old_id, id); }
-  bool exported_as(const void *block, uint64_t id) const { return notes_.exported_as(block, id); }
+  // Names and exports of live blocks.
+  BlockNotes &notes() { return notes_; }
   // The pauser's operations on the heap.
   PausedRegions &paused() { return paused_; }
 

@@ -112,7 +112,7 @@ void HeapCaches::drain_quiet() {
 
 uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
   LockGuard guard(mutex);
-  const uint64_t before = heap_.releasable();
+  const uint64_t before = heap_.reclaim().releasable();
   uint64_t cached = 0;
   const auto choose = [&](HeapCache &cache) {
     const uint64_t calls = calls_of(cache);
@@ -130,7 +130,7 @@ uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
     cache.drained = true;
   });
   cached += transfers.drain_idle(now, age);
-  const uint64_t after = heap_.releasable();
+  const uint64_t after = heap_.reclaim().releasable();
   // Others may have taken and freed blocks in between.
   const uint64_t grown = after < before ? 0 : after - before;
   return grown < cached ? grown : cached;
@@ -175,22 +175,12 @@ HeapTotals HeapCaches::totals() {
   return totals;
 }
 
-void HeapCaches::count_failure() {
+void HeapCaches::count(const HeapTotals &calls) {
   LockGuard guard(list_mutex_);
-  ++ended_.failures;
-}
-
-void HeapCaches::count_free(uint64_t requested) {
-  LockGuard guard(list_mutex_);
-  ended_.live_bytes -= requested;
-  ended_.frees += 1;
-}
-
-void HeapCaches::add_calls(const HeapTotals &other) {
-  LockGuard guard(list_mutex_);
-  ended_.allocations += other.allocations;
-  ended_.frees += other.frees;
-  ended_.failures += other.failures;
+  ended_.live_bytes += calls.live_bytes;
+  ended_.allocations += calls.allocations;
+  ended_.frees += calls.frees;
+  ended_.failures += calls.failures;
 }
 
 void HeapCaches::forget_live() {

@@ -68,11 +68,9 @@ class HeapCaches : NoCopy {
   // Allocations and frees until then.
   uint64_t seen_allocations() const { return seen_allocations_.load(std::memory_order_relaxed); }
   uint64_t seen_frees() const { return seen_frees_.load(std::memory_order_relaxed); }
-  void count_failure();
-  // A free of a thread that has no host memory for a cache.
-  void count_free(uint64_t requested);
-  // The calls of a heap that ends and served this one (engine/heap/capture.h).
-  void add_calls(const HeapTotals &other);
+  // Adds live bytes, allocations, frees and failures that no thread's cache counts: of a thread without host memory for
+  // one, and of a heap that ends and served this one (engine/heap/capture.h).
+  void count(const HeapTotals &calls);
   // Heap::reset() frees every live block. The caches are empty, and no other thread is inside.
   void forget_live();
 

@@ -9,6 +9,8 @@
 
 #include <gmm/stats.h>
 
+#include <algorithm>
+
 #include "base/vector.h"
 #include "engine/heap/heap.h"
 
@@ -173,15 +175,9 @@ class HeapSet : NoCopy {
   }
   // With mutex_ held. The number of entries: there is none.
   uint64_t at_or_behind(uint64_t number) const {
-    uint64_t low = 0, high = entries_.size();
-    while (low < high) {
-      const uint64_t middle = low + (high - low) / 2;
-      if (entries_[middle].number < number)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    return low;
+    const auto precedes = [](const Entry &entry, uint64_t least) { return entry.number < least; };
+    return static_cast<uint64_t>(std::lower_bound(entries_.begin(), entries_.end(), number, precedes) -
+                                 entries_.begin());
   }
   uint64_t find(const Heap &heap) const {
     uint64_t i = 0;

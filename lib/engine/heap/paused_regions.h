@@ -47,7 +47,8 @@ class PausedRegions : HeapPart {
   // Bytes of extents that are paused or, negative, are so no more.
   void count(int64_t bytes) { extents_.count_paused(bytes); }
   // Bytes that the last pause gave up and that others hold.
-  void set_foreign_bytes(uint64_t bytes) { extents_.set_foreign_bytes(bytes); }
+  void set_foreign_bytes(uint64_t bytes) { foreign_bytes_.store(bytes, std::memory_order_relaxed); }
+  uint64_t foreign_bytes() const { return foreign_bytes_.load(std::memory_order_relaxed); }
   void end_empty_regions() { extents_.end_empty_regions(); }
   // Waits, without the lock, for all work that may use the heap's memory.
   Status wait_for_device() { return reclaim_.wait_for_device(); }
@@ -56,6 +57,7 @@ class PausedRegions : HeapPart {
   void join_free(Region &region);
 
   std::atomic<uint32_t> &has_paused_;
+  std::atomic<uint64_t> foreign_bytes_{0};
   bool retaining_ = false;
   bool keeps_detached_ = false;
   bool refuses_importers_ = false;

@@ -3,48 +3,9 @@
 
 namespace gmm {
 
-// Waits for the work queued so far on the streams that free memory belongs to. Returns the first failure after it
-// waited for the others.
-Status Reclaim::wait_for_free() {
-  StreamOrder::Work work(core_.allocator);
-  Status first;
-  {
-    LockGuard guard(mutex_);
-    uint64_t bits = 0;
-    runs_.for_each_free([&](Span *run) { bits |= run->streams; });
-    first = streams_.collect(bits, &work);
-    MessageGuard message_guard;
-    // To wait for a device would end a capture: what lost streams freed stays then.
-    if (work.losses != 0 && streams_.any_capturing()) work.losses = 0;
-  }
-  for (NativeEvent event : work.events) keep_first(&first, [&] { return core_.backend->event_synchronize(event); });
-  keep_first(&first, [&] { return wait_for_external(); });
-  if (work.losses == 0) return first;
-  keep_first(&first, [&]() -> Status {
-    GMM_TRY(core_.backend->synchronize(options_.device));
-    LockGuard guard(mutex_);
-    streams_.end_lost(work.losses);
-    return Status();
-  });
-  return first;
-}
-
 Status Reclaim::wait_for_external() {
-  Status first;
-  uint64_t slot = 0, stamp = 0;
-  gmm_stream stream = nullptr;
-  const auto next = [&] {
-    LockGuard guard(mutex_);
-    return streams_.next_external(&slot, &stream, &stamp);
-  };
-  while (next()) {
-    const Status status = core_.backend->stream_synchronize(options_.device, stream);
-    // In a capture, what it freed stays.
-    if (status.code() != GMM_ERROR_CAPTURING) keep_first(&first, [&] { return status; });
-    LockGuard guard(mutex_);
-    streams_.end_external(stream, stamp, status.ok());
-  }
-  return first;
+  LockGuard guard(mutex_);
+  return streams_.wait_for_external();
 }
 
 Status Reclaim::wait_for_device() {
@@ -53,15 +14,19 @@ Status Reclaim::wait_for_device() {
 }
 
 // Memory whose work is done goes back even if not everything could be waited for: others need it.
-Status Reclaim::release(uint64_t at_most, bool wait, uint64_t *released) {
-  Status first;
-  if (wait) first = wait_for_free();
+Status Reclaim::release(bool wait, uint64_t *released) {
   LockGuard guard(mutex_);
+  Status first;
+  if (wait) {
+    uint64_t bits = 0;
+    runs_.for_each_free([&](Span *run) { bits |= run->streams; });
+    first = streams_.wait_for_frees(bits);
+  }
   if (wait || options_.capture != 0) {  // a capture heap that may release gives out nothing any more
     runs_.clear_done(streams_, policy_);
     runs_.merge_all(false);  // also neighbours that wait for nothing since earlier
   }
-  keep_first(&first, [&] { return release_locked(at_most, released); });
+  keep_first(&first, [&] { return release_locked(UINT64_MAX, released); });
   extents_.end_empty_regions();
   return first;
 }

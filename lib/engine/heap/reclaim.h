@@ -24,11 +24,8 @@ class Reclaim : HeapPart {
  public:
   using HeapPart::HeapPart;
 
-  // Free extents, up to `at_most` bytes. wait: after the work that may use them, without the lock, as a callback in a
-  // stream may free memory; else only where that is done.
-  Status release(uint64_t at_most, bool wait, uint64_t *released);
-  // Waits for the work of external streams (stream_order.h) that may use what is free, without the lock. The device's
-  // own synchronize() does not wait for them.
+  // All free extents. wait: after the work that may use them; else only where that is done.
+  Status release(bool wait, uint64_t *released);
   Status wait_for_external();
   // Waits for these and for the device.
   Status wait_for_device();
@@ -54,7 +51,6 @@ class Reclaim : HeapPart {
   Status release_idle(uint64_t now, uint64_t age, uint64_t at_most, uint64_t slice, uint64_t *released);
 
  private:
-  Status wait_for_free();
   Status release_allocation(Span *run, uint64_t *released, const ReleaseRule *rule);
   void stamp_free_extents(uint64_t since);
 

@@ -258,30 +258,75 @@ uint64_t StreamOrder::done(uint64_t bits, uint64_t stamp) const {
   return bits & ~open;
 }
 
-Status StreamOrder::collect(uint64_t bits, Work *work) {
+// wait() -> Status without the heap's lock, if there is one. The slots may move in that time; a slot that is waited for
+// keeps its number.
+template <typename Fn>
+Status StreamOrder::unlocked(Fn wait) {
+  if (lock_ != nullptr) lock_->unlock();
+  const Status status = wait();
+  if (lock_ != nullptr) lock_->lock();
+  return status;
+}
+
+Status StreamOrder::wait_for_frees(uint64_t bits) {
   Status first;
   const auto note = [&](Slot &slot) -> Status {
-    if (!work->events.reserve(work->events.size() + 1))
-      return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to wait for streams.");
-    if (slot.key.stream != GMM_STREAM_PER_THREAD && slot.lost == 0) {
-      const Status status = bring_up_to_date(slot);
-      if (status.code() == GMM_ERROR_CAPTURING) return Status();
-      if (slot.external) return Status();  // next_external()
-      if (!status.ok() && slot.lost == 0) return status;
-    }
-    if (slot.lost == 0 && slot.noted != nullptr && !slot.dirty) work->events.push_back_reserved(slot.noted);
-    return Status();
+    if (slot.key.stream == GMM_STREAM_PER_THREAD || slot.lost != 0) return Status();
+    const Status status = bring_up_to_date(slot);
+    return status.code() == GMM_ERROR_CAPTURING || slot.external || slot.lost != 0 ? Status() : status;
   };
   for_each(bits, [&](Slot &slot) -> Status {
     keep_first(&first, [&] { return note(slot); });
     return Status();
   }).ignore();
-  // The lost ones without memory too, so that their places are used again.
+  // To wait for a device would end a capture: what lost streams freed stays then.
+  uint64_t losses = 0;
   for (const Slot &slot : slots_)
-    if (slot.lost != 0) work->losses = losses_;
+    if (slot.lost != 0) losses = losses_;
+  if (losses != 0 && any_capturing()) losses = 0;
+  for (uint64_t i = 0; i < slots_.size(); ++i) {
+    if ((bits & bit_at(i)) == 0 || slots_[i].lost != 0 || !slots_[i].pending) continue;
+    const NativeEvent event = slots_[i].noted;
+    keep_first(&first, [&] { return unlocked([&] { return backend_->event_synchronize(event); }); });
+  }
+  keep_first(&first, [&] { return wait_for_external(); });
+  if (losses == 0) return first;
+  keep_first(&first, [&]() -> Status {
+    GMM_TRY(unlocked([&] { return backend_->synchronize(device_); }));
+    end_lost(losses);
+    return Status();
+  });
   return first;
 }
 
+Status StreamOrder::wait_for_external() {
+  Status first;
+  for (uint64_t i = 0; i < slots_.size(); ++i) {
+    Slot &slot = slots_[i];
+    const gmm_stream stream = slot.key.stream;
+    if (slot.lost != 0 || slot.ended || stream == GMM_STREAM_PER_THREAD) continue;
+    {
+      MessageGuard message_guard;
+      if (slot.dirty && !slot.external) bring_up_to_date(slot).ignore();  // which tells whether it is
+    }
+    if (!slot.external || (!slot.dirty && slot.waiting == 0)) continue;
+    slot.dirty = false;
+    ++slot.waiting;
+    const uint64_t stamp = recorded_++;
+    const Status status = unlocked([&] { return backend_->stream_synchronize(device_, stream); });
+    Slot &waited = slots_[i];
+    --waited.waiting;
+    if (!status.ok())
+      waited.dirty = true;
+    else if (waited.done_stamps <= stamp)
+      waited.done_stamps = stamp + 1;
+    // In a capture, what it freed stays.
+    if (status.code() != GMM_ERROR_CAPTURING) keep_first(&first, [&] { return status; });
+  }
+  return first;
+}
+
+// The device was waited for since there were so many losses: those streams are done with their memory.
 void StreamOrder::end_lost(uint64_t losses) {
   for (Slot &slot : slots_) {
     if (slot.lost == 0 || slot.lost > losses) continue;
@@ -290,34 +335,6 @@ void StreamOrder::end_lost(uint64_t losses) {
     slot.ended = true;
   }
   last_ = kNone;
-}
-
-bool StreamOrder::next_external(uint64_t *slot, gmm_stream *stream, uint64_t *stamp) {
-  MessageGuard message_guard;
-  for (; *slot < slots_.size(); ++*slot) {
-    Slot &each = slots_[*slot];
-    if (each.lost != 0 || each.ended || each.key.stream == GMM_STREAM_PER_THREAD) continue;
-    if (each.dirty && !each.external) bring_up_to_date(each).ignore();  // which tells whether it is
-    if (!each.external || (!each.dirty && each.waiting == 0)) continue;
-    each.dirty = false;
-    ++each.waiting;
-    ++*slot;
-    *stream = each.key.stream;
-    *stamp = recorded_++;
-    return true;
-  }
-  return false;
-}
-
-void StreamOrder::end_external(gmm_stream stream, uint64_t stamp, bool waited) {
-  for (Slot &slot : slots_) {
-    if (slot.waiting == 0 || !(slot.key == StreamKey{stream, 0})) continue;
-    --slot.waiting;
-    if (!waited)
-      slot.dirty = true;
-    else if (slot.done_stamps <= stamp)
-      slot.done_stamps = stamp + 1;
-  }
 }
 
 bool StreamOrder::any_capturing() {

@@ -106,22 +106,12 @@ class StreamOrder {
   void ask(uint64_t bits);
   // Those of the bits whose streams were done with memory of this stamp when they were last asked.
   uint64_t done(uint64_t bits, uint64_t stamp) const;
-  // The work that a caller waits for without the heap's lock. It asks the streams again then.
-  struct Work {
-    explicit Work(const HostAllocator &allocator) : events(allocator) {}
-    Vector<NativeEvent> events;  // behind the last frees; they stay the streams'
-    uint64_t losses = 0;         // not 0: the device, as streams are lost; end_lost() wants to know it
-  };
-  // The work behind the last frees on these streams. A stream in a graph capture is left out: what it freed stays. The
-  // first failure to learn about a stream leaves out that stream alone.
-  Status collect(uint64_t bits, Work *work);
-  // The device was waited for since collect() returned these losses: those streams are done with their memory.
-  void end_lost(uint64_t losses);
-  // An external stream on which memory was freed since the last wait for it. The caller waits for it without the heap's
-  // lock. Then the stream is done with all memory up to the stamp, which end_external() wants to know. False: there is
-  // none from *slot on, which is 0 at first.
-  bool next_external(uint64_t *slot, gmm_stream *stream, uint64_t *stamp);
-  void end_external(gmm_stream stream, uint64_t stamp, bool waited);
+  // Waits for the work behind the last frees on these streams, on external streams, and, if streams are lost, on the
+  // device. Takes the heap's lock off while the host waits, as a callback in a stream may free memory. What a stream in
+  // a graph capture freed stays. The first failure comes after the wait for the others.
+  Status wait_for_frees(uint64_t bits);
+  // Waits for external streams on which memory was freed, in the same way. The device's own wait leaves them out.
+  Status wait_for_external();
   // Whether one of the streams is being captured into a graph.
   bool any_capturing();
   // The stream is about to go, and its work is done.
@@ -169,6 +159,9 @@ class StreamOrder {
   uint64_t find_bit(StreamKey key);
   template <typename Fn>
   Status for_each(uint64_t bits, Fn fn);
+  template <typename Fn>
+  Status unlocked(Fn wait);
+  void end_lost(uint64_t losses);
 
   OperationLock *lock_ = nullptr;
   Backend *const &backend_;

@@ -47,13 +47,7 @@ bool try_alloc(Heap &heap, uint64_t size, gmm_stream stream, void **out) {
   HeapCache *cache = find_last_or(heap);
   if (cache == nullptr) return false;
   if (cache->enter_unless_revoked()) {
-    StreamBins *bins = cache->current.load(std::memory_order_relaxed);
-    // bins_of() would make those of a new stream.
-    if (bins == nullptr || bins->key.stream != stream) {
-      bins = cache->all;
-      while (bins != nullptr && bins->key.stream != stream) bins = bins->next;
-      if (bins != nullptr) cache->current.store(bins, std::memory_order_relaxed);
-    }
+    StreamBins *bins = cache->known_bins_of(stream);
     if (bins != nullptr && pop_any(*cache, *bins, size, size, out)) return true;
     if (try_alloc_past_bin(*cache, bins, size, stream, out)) return true;
   }
@@ -213,29 +207,23 @@ bool try_free(Core &core, void *block, gmm_stream stream) {
   if (!find_start(core, block, &found) || (found.requested & kUsedElsewhere) != 0) return false;
   HeapCache *cache = find_last_or(*found.span->heap.load(std::memory_order_relaxed));
   if (cache == nullptr) return false;
-  const Span &span = *found.span;
   const CacheEntry entry{block, found.slot};
   const StreamKey key = plain(StreamKey{stream, cache->thread_id});
   bool freed = false;
-  if (!span.region->dedicated && cache->enter_unless_revoked()) {
-    StreamBins *bins = cache->all;
-    while (bins != nullptr && !(bins->key == key)) bins = bins->next;
-    const uint64_t cached = cache->cached_bytes.load(std::memory_order_relaxed) + found.bytes;
-    const bool admits = bins != nullptr && (span.is_slab_object || cache->admits_large(*bins));
-    if (admits && cached <= kCacheBudget && cache->heap->fast.has_paused.load(std::memory_order_relaxed) == 0 &&
-        push(*bins, span, entry, found.bytes)) {
-      entry.slot->store(0, std::memory_order_relaxed);
-      cache->cached_bytes.store(cached, std::memory_order_relaxed);
-      freed = true;
-    } else if (cache->heap->mutex.try_lock()) {
+  if (!found.span->region->dedicated && cache->enter_unless_revoked()) {
+    StreamBins *bins = cache->known_bins_of(key.stream);
+    const bool admits = bins != nullptr && (found.span->is_slab_object || cache->admits_large(*bins));
+    if (admits && cache->heap->fast.has_paused.load(std::memory_order_relaxed) == 0 &&
+        push_free(*cache, *bins, found, block)) {
+      cache->leave();
+      return true;
+    }
+    if (cache->heap->mutex.try_lock()) {
       const UnlockAtEnd guard(cache->heap->mutex);
       freed = cache->heap->put_back_now(entry, key);
       if (freed && bins != nullptr && !admits) cache->heap->passed_caches();
     }
-    if (freed) {
-      add(cache->live_bytes, 0 - found.requested);
-      add(cache->frees, 1);
-    }
+    if (freed) count_free(*cache, found.requested);
   }
   cache->leave();
   return freed;
@@ -263,14 +251,13 @@ void make_room_and_free(Heap &heap, const BlockStart &found, void *block, gmm_st
                       stream == GMM_STREAM_PER_THREAD ? current_thread_id() : 0};
   const CacheEntry entry{block, found.slot};
   if (cache == nullptr) {
-    heap.caches().count_free(requested);
+    heap.caches().count(HeapTotals{.live_bytes = 0 - requested, .frees = 1});
     if (!held_for_importers) heap.put_back(&entry, 1, key);
     return;
   }
   const MessagesWait until_left;  // as in alloc_past_cache()
   cache->enter();
-  add(cache->live_bytes, 0 - requested);
-  add(cache->frees, 1);
+  count_free(*cache, requested);
   bool cached = false;
   CacheEntry back[kLargeEntries];
   uint32_t back_count = 0;
@@ -412,13 +399,17 @@ uint32_t shared_large_capacity(uint64_t block_bytes) {
 
 }  // namespace
 
-StreamBins *HeapCache::bins_of(gmm_stream stream) {
+StreamBins *HeapCache::known_bins_of(gmm_stream stream) {
   if (stream == GMM_STREAM_LEGACY) stream = GMM_STREAM_DEFAULT;
-  for (StreamBins *bins = all; bins != nullptr; bins = bins->next)
-    if (bins->key.stream == stream) {
-      current.store(bins, std::memory_order_relaxed);
-      return bins;
-    }
+  StreamBins *bins = all;
+  while (bins != nullptr && bins->key.stream != stream) bins = bins->next;
+  if (bins != nullptr) current.store(bins, std::memory_order_relaxed);
+  return bins;
+}
+
+StreamBins *HeapCache::bins_of(gmm_stream stream) {
+  if (StreamBins *known = known_bins_of(stream)) return known;
+  if (stream == GMM_STREAM_LEGACY) stream = GMM_STREAM_DEFAULT;
   StreamBins *bins = heap->core().allocator.create<StreamBins>();
   if (bins == nullptr) return nullptr;
   *bins = StreamBins{};

@@ -122,6 +122,7 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   // calls spill() or empty() has a MessagesWait that ends after leave().
   // The bins of a stream, which become the current ones; NULL without host memory.
   StreamBins *bins_of(gmm_stream stream);
+  StreamBins *known_bins_of(gmm_stream stream);  // NULL: the thread never used it
   // The bin of a small class with an array for its blocks; NULL without host memory.
   Bin *bin_of(StreamBins &bins, uint32_t class_index);
   // Makes room in a full bin. Where this thread frees what others allocate, the bin grows or goes to the transfer

@@ -140,36 +140,26 @@ void TransferCache::fetch_after(std::atomic<uint64_t> *slot, uint32_t count) con
     prefetch_to_write(all->order[at % kOrder].load(std::memory_order_relaxed));
 }
 
-void TransferCache::drain() {
-  Batches *all = batches_.load(std::memory_order_acquire);
-  for (uint32_t index = 0; all != nullptr && index < kBatches; ++index) {
-    const uint64_t state = all->states[index].load(std::memory_order_acquire);
-    if (!is_full(state) || !hold(*all, index, state)) continue;
-    empty(*all, index);
-    all->states[index].store(kEmpty, std::memory_order_release);
-  }
-}
-
 uint64_t TransferCache::drain_idle(uint64_t now, uint64_t age) {
   Batches *all = batches_.load(std::memory_order_acquire);
   uint64_t drained = 0;
   for (uint32_t index = 0; all != nullptr && index < kBatches; ++index) {
     Batch &batch = all->batch[index];
     const uint64_t fills = batch.fills.load(std::memory_order_relaxed);
-    if (fills != batch.seen_fills) {
+    if (age != 0 && fills != batch.seen_fills) {
       batch.seen_fills = fills;
       batch.idle_since = now;
       continue;
     }
     const uint64_t state = all->states[index].load(std::memory_order_acquire);
-    if (!is_full(state) || now - batch.idle_since < age || !hold(*all, index, state)) continue;
+    if (!is_full(state) || (age != 0 && now - batch.idle_since < age) || !hold(*all, index, state)) continue;
     // When it was filled anew since it was looked at: next time.
-    const bool idle = batch.fills.load(std::memory_order_relaxed) == fills;
-    if (idle) {
+    const bool goes = age == 0 || batch.fills.load(std::memory_order_relaxed) == fills;
+    if (goes) {
       drained += batch.bytes();
       empty(*all, index);
     }
-    all->states[index].store(idle ? kEmpty : state, std::memory_order_release);
+    all->states[index].store(goes ? kEmpty : state, std::memory_order_release);
   }
   return drained;
 }

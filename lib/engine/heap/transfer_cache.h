@@ -40,8 +40,8 @@ class TransferCache : NoCopy {
   void fetch_after(std::atomic<uint64_t> *slot, uint32_t count) const;
 
   // Everything to the heap. With HeapCaches::mutex held, as the next one.
-  void drain();
-  // Those that nobody put there or took since a look at least `age` ago; returns their bytes.
+  void drain() { drain_idle(0, 0); }
+  // Those that nobody put there or took since a look at least `age` ago, all for 0; returns their bytes.
   uint64_t drain_idle(uint64_t now, uint64_t age);
   uint64_t bytes() const {
     const Batches *all = batches_.load(std::memory_order_acquire);

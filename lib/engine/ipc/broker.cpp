@@ -65,7 +65,7 @@ Status IpcBroker::start_thread() {
 }
 
 Status IpcBroker::open_socket() {
-  GMM_TRY(ipc_directory_open_own(&folder_, directory_path_, &runtime_directory_failed_, policy_));
+  GMM_TRY(ipc_directory_open_own(&folder_, directory_path_, policy_, &runtime_directory_failed_));
   const int32_t pid = process_number();
   endpoint_.pid = static_cast<uint32_t>(pid);
   endpoint_.pid_namespace = pid_namespace();
@@ -96,12 +96,10 @@ Status IpcBroker::listen_under_own_name(int *listener) {
 Status IpcBroker::restore_socket() {
   int opened = -1, unused = 0, listener = -1;
   GMM_TRY(ipc_directory_open(directory_path_, true, &opened, &unused, policy_));
-  std::swap(folder_, opened);
+  close_fd(&folder_);
+  folder_ = opened;
   remove_name();  // the file that took the name, if any
-  const Status status = listen_under_own_name(&listener);
-  if (!status.ok()) std::swap(folder_, opened);
-  close_fd(&opened);
-  GMM_TRY(status);
+  GMM_TRY(listen_under_own_name(&listener));
   poller_.remove(listener_);
   os::replace_socket(listener_, listener);
   const int error = poller_.add(listener_, &listener_);
@@ -169,9 +167,9 @@ void IpcBroker::ended(Connection *connection) {
 }
 
 void IpcBroker::turn_away(int32_t socket, gmm_result reason) {
-  IpcReply reply;
-  reply.result = reason;
-  send_reply(socket, reply);  // the connection is closed whether or not the reply arrives
+  IpcAnswer answer;
+  answer.reply.result = reason;
+  send(socket, answer);  // the connection is closed whether or not the reply arrives
 }
 
 void IpcBroker::refuse(Importer *importer, gmm_result result) {
@@ -228,14 +226,8 @@ void IpcBroker::answer(Importer *importer, const IpcRequest &request) {
     complain("refused process %d: %u importers are connected, which is the most", importer->pid, kMaxLive);
   else
     result = grant(importer, request, &granted);
-  IpcReply reply;
-  reply.allocation_size = granted.allocation_size;
-  reply.generation = granted.generation;
-  reply.extents = static_cast<uint16_t>(granted.extents);
-  const bool sent = result == GMM_OK && send_reply(importer->socket, reply, &granted);
-  for (uint32_t i = 0; i < granted.extents; ++i) close_fd(&granted.fds[i]);
   if (result != GMM_OK) return refuse(importer, result);
-  if (!sent || !granted.counts) drop(importer);
+  if (!send(importer->socket, granted) || !granted.counts) drop(importer);
 }
 
 // The connection is live after a grant that counts.
@@ -257,16 +249,12 @@ gmm_result IpcBroker::grant(Importer *importer, const IpcRequest &request, IpcGr
 }
 
 // The send neither waits nor is partial: the reply is all that the connection carries, so it fits into the buffer.
-bool IpcBroker::send_reply(int fd, const IpcReply &reply, const IpcGrant *grant) {
-  IpcReply sized = reply;
-  if (grant != nullptr) std::copy_n(grant->sizes, reply.extents, sized.sizes);
-  const uint64_t size = IpcReply::size_with(reply.extents);
-  const int64_t sent = os::send_bytes(fd, &sized, size, reply.extents != 0 ? grant->fds : nullptr, reply.extents);
-  if (sent == static_cast<int64_t>(size)) return true;
-  if (sent < 0 && sent != -EPIPE && sent != -ECONNRESET) {
+bool IpcBroker::send(int32_t socket, const IpcAnswer &answer) {
+  const uint64_t size = IpcReply::size_with(answer.reply.extents);
+  const int64_t sent = os::send_bytes(socket, &answer.reply, size, &answer.fds);
+  if (sent < 0 && sent != -EPIPE && sent != -ECONNRESET)
     complain("cannot send an answer to an importer: %s", ErrorText(static_cast<int>(-sent)).text);
-  }
-  return false;
+  return sent == static_cast<int64_t>(size);
 }
 
 }  // namespace gmm

@@ -9,8 +9,7 @@
 //
 // Somebody may delete the socket, for example a program that tidies /tmp. The next export makes it anew under the same
 // name, so all handles work again.
-//
-// Bounds, beyond those of peer_server.h: at most kMaxLive live connections; 48 bytes of one request.
+// SECURITY.md has the bounds.
 #ifndef GMM_ENGINE_IPC_BROKER_H
 #define GMM_ENGINE_IPC_BROKER_H
 
@@ -26,16 +25,15 @@
 
 namespace gmm {
 
-struct IpcGrant {
-  // From the broker.
+// The answer to a request. The resolver fills it, but for its result.
+struct IpcGrant : IpcAnswer {
   bool wants_fds = false;  // false for importers that want to be counted only
   bool counts = true;      // false for a check, after which there is no importer_gone()
-  // From the resolver, also before a failure. The broker closes the descriptors.
-  uint32_t extents = 0;
-  int32_t fds[kIpcMaxExtents];
-  uint64_t sizes[kIpcMaxExtents];
-  uint64_t allocation_size = 0;
-  uint64_t generation = 0;
+
+  void add_extent(int32_t fd, uint64_t size) {
+    reply.sizes[reply.extents++] = size;
+    fds.each[fds.count++] = fd;
+  }
 };
 
 // The broker calls the functions on its thread, with none of its locks held. They must not wait. After each resolve()
@@ -103,7 +101,7 @@ class IpcBroker final : private PeerServer {
   void answer(Importer *importer, const IpcRequest &request);
   bool check(const IpcRequest &request, const Importer &importer);
   gmm_result grant(Importer *importer, const IpcRequest &request, IpcGrant *out);
-  bool send_reply(int fd, const IpcReply &reply, const IpcGrant *grant = nullptr);
+  bool send(int32_t socket, const IpcAnswer &answer);
   void refuse(Importer *importer, gmm_result result);
 
   const Log log_;

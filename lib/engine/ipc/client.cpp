@@ -40,23 +40,18 @@ bool seems_gone(const IpcEndpoint &exporter) { return is_visible(exporter) && !s
 
 Status gone() { return fail(GMM_ERROR_IPC_PEER_GONE, "the exporter ended, and its memory with it"); }
 
-// One request over one connection. The descriptors that it did not hand out end with it.
+// One request over one connection.
 class Attempt {
  public:
   Attempt(const IpcHandle &handle, IpcWant want, uint64_t deadline, const IpcPolicy &policy, IpcImport *out)
-      : handle_(handle), want_(want), deadline_(deadline), policy_(policy), import_(*out) {}
+      : handle_(handle), want_(want), deadline_(deadline), policy_(policy), import_(*out), reply_(out->reply) {}
 
   // GMM_ERROR_BUSY: the caller tries again.
   Status run() {
     GMM_TRY(connect());
     GMM_TRY(check_peer());
     GMM_TRY(send_request());
-    const Status status = receive_reply();
-    if (!status.ok()) {
-      import_.close_fds();
-      return status;
-    }
-    import_.allocation_size = reply_.allocation_size;
+    GMM_TRY(receive_reply());
     import_.connection = IpcConnection(std::exchange(peer_, Peer()), handle_.exporter);
     return Status();
   }
@@ -111,13 +106,13 @@ class Attempt {
   // The user of the process that called listen(), before the token is sent to it.
   Status check_peer() {
     PeerUser peer;
-    if (const int error = check_peer_user(peer_.connection, policy_, &peer); error != 0)
-      return system_failure(error, "getsockopt(SO_PEERCRED)");
-    if (!peer.is_allowed)
+    const int error = check_peer_user(peer_.connection, policy_, &peer);
+    if (error == EACCES)
       return fail(GMM_ERROR_IPC_REFUSED,
                   "its socket belongs to user %u, this process to user %u; only the same user may import, and those "
                   "that gmm_ipc_configure() names on both sides",
                   peer.user, current_user());
+    if (error != 0) return system_failure(error, "getsockopt(SO_PEERCRED)");
     if (is_visible(handle_.exporter) && static_cast<uint32_t>(peer.process) != handle_.exporter.pid)
       return fail(GMM_ERROR_IPC_REFUSED, "its socket belongs to process %d", peer.process);
     // The system may have given the number to another process by now. But only the process that listens can answer with
@@ -142,11 +137,18 @@ class Attempt {
   }
 
   Status receive_reply() {
-    int64_t got = -EAGAIN;
-    while (got == -EAGAIN) {
-      GMM_TRY(receive(&got));
-      if (got == -EAGAIN) GMM_TRY(wait_for_more());
-    }
+    const auto take = [&] {
+      return os::receive_with_descriptors(peer_.connection, &reply_, sizeof reply_, &import_.fds);
+    };
+    int64_t got;
+    while ((got = take()) == -EAGAIN) GMM_TRY(wait_for_more());
+    // An exporter that refuses closes before it reads the request: the error comes first, and its packet after that.
+    if (got == -ECONNRESET) got = take();
+    if (got < 0 && got != -ECONNRESET) return system_failure(static_cast<int>(-got), "recvmsg");
+    if (import_.fds.any_lost)
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "a file descriptor was lost on the way: too many were sent, or this process has as many open as it "
+                  "may (ulimit -n)");
     // One byte alone is a revocation.
     if (got <= 1) {
       if (seems_gone(handle_.exporter)) return gone();
@@ -171,24 +173,6 @@ class Attempt {
     return Status();
   }
 
-  // *got: the number of bytes; 0 at the end of the connection; -EAGAIN when there are none yet.
-  Status receive(int64_t *got) {
-    os::ReceivedDescriptors received;
-    *got = os::receive_with_descriptors(peer_.connection, &reply_, sizeof reply_, &received);
-    // An exporter that refuses closes before it reads the request: the error comes first, and its packet after that.
-    if (*got == -ECONNRESET) *got = os::receive_with_descriptors(peer_.connection, &reply_, sizeof reply_, &received);
-    static_assert(kIpcMaxExtents == os::ReceivedDescriptors::kMost);
-    std::memcpy(import_.fds, received.each, sizeof *received.each * received.count);
-    import_.extents = received.count;
-    if (*got == -ECONNRESET) *got = 0;
-    if (*got < 0 && *got != -EAGAIN) return system_failure(static_cast<int>(-*got), "recvmsg");
-    if (received.any_lost)
-      return fail(GMM_ERROR_IPC_REFUSED,
-                  "a file descriptor was lost on the way: too many were sent, or this process has as many open as it "
-                  "may (ulimit -n)");
-    return Status();
-  }
-
   Status check_form(uint64_t size) {
     if (size < IpcReply::size_with(0) || reply_.magic != IpcReply::kMagic)
       return fail(GMM_ERROR_IPC_REFUSED, "its answer is not a reply (%" PRIu64 " bytes, magic %08x)", size,
@@ -205,25 +189,25 @@ class Attempt {
   }
 
   Status check_reply() {
-    if (import_.extents != reply_.extents)
-      return fail(GMM_ERROR_IPC_REFUSED, "it sent %u file descriptors where %u were expected", import_.extents,
+    if (import_.fds.count != reply_.extents)
+      return fail(GMM_ERROR_IPC_REFUSED, "it sent %u file descriptors where %u were expected", import_.fds.count,
                   reply_.extents);
     if (reply_.allocation_size == 0 || reply_.allocation_size > handle_.allocation_size ||
         reply_.generation != handle_.generation)
       return fail(GMM_ERROR_IPC_PEER_GONE,
                   "the memory of this handle was freed or replaced; ask the exporter for a new handle");
     uint64_t left = reply_.allocation_size;
-    for (uint32_t i = 0; i < import_.extents; ++i) {
-      const uint64_t size = import_.sizes[i] = reply_.sizes[i];
+    for (uint32_t i = 0; i < reply_.extents; ++i) {
+      const uint64_t size = reply_.sizes[i];
       // An access to a mapping beyond the end of its file ends the process with SIGBUS.
       os::FileFacts file;
-      if (os::file_facts(import_.fds[i], &file) == 0 && file.is_file && file.size < size)
+      if (os::file_facts(import_.fds.each[i], &file) == 0 && file.is_file && file.size < size)
         return fail(GMM_ERROR_IPC_REFUSED, "its file has %" PRIu64 " bytes where it promised %" PRIu64, file.size,
                     size);
       if (size == 0 || size > left) left = UINT64_MAX;
       left -= size;
     }
-    if (import_.extents == 0 || left == 0) return Status();
+    if (reply_.extents == 0 || left == 0) return Status();
     return fail(GMM_ERROR_IPC_REFUSED, "its extents are not the memory it promised");
   }
 
@@ -250,8 +234,8 @@ class Attempt {
   const uint64_t deadline_;
   const IpcPolicy &policy_;
   IpcImport &import_;
+  IpcReply &reply_;
   Peer peer_;
-  IpcReply reply_;
 };
 
 // BUSY is no refusal: it asks again until the deadline.
@@ -286,16 +270,9 @@ PeerState IpcConnection::state() const {
   return state;
 }
 
-void IpcImport::close_fds() {
-  for (uint32_t i = 0; i < extents; ++i)
-    if (fds[i] >= 0) os::close_file(fds[i]).ignore();
-  extents = 0;
-}
-
 Status ipc_connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcImport *out,
                    const IpcPolicy &policy) {
   check_may_wait("another process");
-  out->close_fds();
   const Status status = ask_until(deadline_after(timeout_ms), handle, want, policy, out);
   return status.ok() ? status : prefix(status, "import from process %" PRIu32 ": ", handle.exporter.pid);
 }

@@ -45,25 +45,12 @@ class IpcConnection {
   IpcEndpoint exporter_;
 };
 
-// The grant of an exporter. It owns the descriptors until the caller takes them.
-struct IpcImport : NoCopy {
-  uint32_t extents = 0;  // 0 but for IpcWant::kDescriptors
-  int32_t fds[kIpcMaxExtents];
-  uint64_t sizes[kIpcMaxExtents];
-  uint64_t allocation_size = 0;  // of all extents, as the exporter says: at most the handle's
+// The answer of an exporter. `reply.extents` is 0 but for IpcWant::kDescriptors; all are at most the handle's size.
+struct IpcImport : IpcAnswer {
   IpcConnection connection;
-
-  IpcImport() = default;
-  ~IpcImport() { close_fds(); }
-  int32_t take_fd(uint32_t extent) {
-    const int32_t fd = fds[extent];
-    fds[extent] = -1;
-    return fd;
-  }
-  void close_fds();
 };
 
-// One request over a new connection. After a failure `out` is empty.
+// One request over a new connection.
 // Errors: IPC_PEER_GONE (no such process or socket, the exporter ended, or the memory was freed or replaced),
 // IPC_REFUSED, IPC_TIMEOUT, SYSTEM (this process is out of descriptors).
 Status ipc_connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcImport *out,

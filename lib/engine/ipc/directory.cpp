@@ -77,17 +77,18 @@ Status ipc_directory_open(const char *path, bool create, int *fd, int *error, co
                 : "this user and have mode 0700");
 }
 
-Status ipc_directory_open_own(int *fd, char path[kIpcPathSize], bool *runtime_directory_failed,
-                              const IpcPolicy &policy) {
-  *runtime_directory_failed = false;
+Status ipc_directory_open_own(int *fd, char path[kIpcPathSize], const IpcPolicy &policy,
+                              bool *runtime_directory_failed) {
+  bool has_failed = false;
   for (unsigned n = 0; n < kIpcDirectoryCandidates; ++n) {
     if (!ipc_directory_candidate(n, path, policy)) continue;
     int error;
     const Status status = ipc_directory_open(path, true, fd, &error, policy);
     // A directory that the user named is used or refused. The runtime directory and /tmp are both defaults, so the
     // second may replace the first.
+    if (runtime_directory_failed != nullptr) *runtime_directory_failed = has_failed;
     if (status.ok() || n != 1) return status;
-    *runtime_directory_failed = true;
+    has_failed = true;
   }
   return fail(GMM_ERROR_SYSTEM, "directory of the IPC sockets: no usable path; set GMM_IPC_DIR to a private directory");
 }

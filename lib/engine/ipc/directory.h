@@ -37,8 +37,8 @@ Status ipc_directory_open(const char *path, bool create, int *fd, int *error,
 
 // For the exporter: opens the first candidate. When the runtime directory is unusable, /tmp is next
 // (`*runtime_directory_failed`).
-Status ipc_directory_open_own(int *fd, char path[kIpcPathSize], bool *runtime_directory_failed,
-                              const IpcPolicy &policy = kIpcDefaultPolicy);
+Status ipc_directory_open_own(int *fd, char path[kIpcPathSize], const IpcPolicy &policy = kIpcDefaultPolicy,
+                              bool *runtime_directory_failed = nullptr);
 
 // "<pid>-<start time>-<serial>.sock"
 void ipc_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]);

@@ -32,17 +32,15 @@ SharedEvent *IpcEvents::find(uint64_t id) {
 Status IpcEvents::create(Device device, SharedEvent **out) {
   LockGuard guard(mutex_);
   SharedEvent *event = core_.allocator.create<SharedEvent>();
-  if (event == nullptr || !events_.reserve(events_.size() + 1)) {
-    core_.allocator.destroy(event);
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for an event.");
-  }
-  event->device = device;
-  Status status = random_bytes(event->token, sizeof event->token);
+  const bool has_memory = event != nullptr && events_.reserve(events_.size() + 1);
+  Status status = has_memory ? random_bytes(event->token, sizeof event->token)
+                             : fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for an event.");
   if (status.ok()) status = core_.backend->shared_event_create(device, &event->native);
   if (!status.ok()) {
     core_.allocator.destroy(event);
     return status;
   }
+  event->device = device;
   event->id = next_id_.fetch_add(1, std::memory_order_relaxed);
   events_.push_back_reserved(event);
   *out = event;
@@ -119,7 +117,7 @@ Status IpcEvents::import_event(const gmm_ipc_handle &bytes, Device device, uint6
   GMM_TRY(ipc_connect(handle, want, timeout_ms, &granted, settings_.policy()));
   maker->connection = static_cast<IpcConnection &&>(granted.connection);
   maker->process = handle.exporter.pid;
-  const int32_t fd = granted.extents != 0 ? granted.fds[0] : -1;
+  const int32_t fd = granted.fds.count != 0 ? granted.fds.each[0] : -1;
   return core_.backend->shared_event_import(device, handle.legacy, fd, maker->connection.peer(), native);
 }
 
@@ -142,11 +140,9 @@ Status IpcEvents::grant(uint64_t id, const uint8_t token[kIpcTokenSize], IpcGran
     int32_t fd = -1;
     GMM_TRY(core_.backend->shared_event_export(event->device, event->native, bytes, &fd));
     if (fd < 0) return fail(GMM_ERROR_NOT_SUPPORTED, "The event has no file descriptor.");
-    out->fds[0] = fd;
-    out->sizes[0] = kEventSize;
-    out->extents = 1;
+    out->add_extent(fd, kEventSize);
   }
-  out->allocation_size = kEventSize;
+  out->reply.allocation_size = kEventSize;
   ++event->importers;
   return Status();
 }

@@ -109,7 +109,7 @@ Status IpcExports::find_or_add(const Block &block, Export *out) {
   GMM_TRY(make_token(&entry));
   const uint64_t new_id = next_id_.fetch_add(1, std::memory_order_relaxed);
   entry.id = new_id;
-  GMM_TRY(block.heap->mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &entry.id));
+  GMM_TRY(block.heap->notes().mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &entry.id));
   if (entry.id != new_id) {
     Export *known = find(entry.id);
     if (known != nullptr && first_extent(*known) != nullptr) {
@@ -118,7 +118,7 @@ Status IpcExports::find_or_add(const Block &block, Export *out) {
     }
     // A pause has merged the extents since the first export. Nobody imports them: extents with importers stay as they
     // are. Earlier connections may still be ending, so the block gets a second export.
-    block.heap->export_anew(reinterpret_cast<void *>(block.base), entry.id, new_id);
+    block.heap->notes().export_anew(reinterpret_cast<void *>(block.base), entry.id, new_id);
     entry.id = new_id;
   }
   exports_.push_back_reserved(entry);
@@ -241,7 +241,8 @@ Status IpcExports::check_lives(const Export &entry, Heap &heap) const {
   bool is_same_heap = true;
   const bool is_whole = for_each_extent(
       entry, [&](const Extent &extent) { is_same_heap = is_same_heap && heap_of(region_of(&extent)) == &heap; });
-  if (is_whole && is_same_heap && heap.exported_as(reinterpret_cast<void *>(entry.block), entry.id)) return Status();
+  if (is_whole && is_same_heap && heap.notes().exported_as(reinterpret_cast<void *>(entry.block), entry.id))
+    return Status();
   return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
 }
 
@@ -286,13 +287,11 @@ Status IpcExports::grant(uint64_t id, const uint8_t token[kIpcTokenSize], IpcGra
     for_each_extent(entry, [&](Extent &extent) {
       int32_t fd = -1;
       if (out->wants_fds && status.ok()) status = open_extent(core_, heap, extent, &fd);
-      if (fd < 0) return;
-      out->sizes[out->extents] = size_of(extent);
-      out->fds[out->extents++] = fd;
+      if (fd >= 0) out->add_extent(fd, size_of(extent));
     });
     GMM_TRY(status);
-    out->allocation_size = entry.size;
-    out->generation = generation_of(entry);
+    out->reply.allocation_size = entry.size;
+    out->reply.generation = generation_of(entry);
     return out->counts ? count_importer(entry, false) : Status();
   });
 }

@@ -3,9 +3,7 @@
 //
 // An export is one block for as long as it lives. The driver shares the extent that the block lies in, or, for a large
 // VMM block, several consecutive extents. The tokens of exports of the same extents begin alike, by which an importer
-// knows that it has mapped the memory already. The rest of a token is the export's own, so a handle of a block that was
-// freed names nothing. Importers are counted on the extents by their connections, so the system counts down a killed
-// importer. The heap holds the memory of a freed block until its importers are gone.
+// knows that it has mapped the memory already.
 //
 // An import in the exporting process returns the original address and counts like any other: the block's memory stays
 // after its free until the import is closed. It does not stand in the way of a pause, which keeps the address.

@@ -89,9 +89,9 @@ IpcImports::ImportedBlock *IpcImports::find_imported(const IpcMapping &mapping, 
   return nullptr;
 }
 
-bool IpcImports::has_blocks(const IpcMapping &mapping) const {
-  return std::any_of(blocks_.begin(), blocks_.end(),
-                     [&](const ImportedBlock &block) { return block.mapping == &mapping; });
+int64_t IpcImports::blocks_of(const IpcMapping &mapping) const {
+  return std::count_if(blocks_.begin(), blocks_.end(),
+                       [&](const ImportedBlock &block) { return block.mapping == &mapping; });
 }
 
 Status IpcImports::import_block(const IpcHandle &handle, Device device, uint64_t timeout_ms, IpcExports *own,
@@ -166,15 +166,13 @@ Status IpcImports::add_mapping(IpcMapping *mapping, Fn map, void **out) {
 // Imports a block whose memory is mapped.
 Status IpcImports::add_to_mapping(IpcMapping &mapping, const IpcHandle &handle, uint64_t deadline, void **out) {
   const PeerState state = mapping.connection().state();
-  if (state == PeerState::kRevoked)
-    return fail(GMM_ERROR_IPC_REVOKED,
-                "gmm_ipc_import: the exporter revoked the memory by a forced pause; close the imports that exist, and "
-                "ask for a new handle after the exporter resumed.");
-  if (state == PeerState::kGone)
-    return fail(GMM_ERROR_IPC_PEER_GONE,
-                "gmm_ipc_import: the exporting process ended or revoked the memory; close the imports that exist.");
-  // A block that is imported keeps its bytes. The exporter says whether another one lives. An own block is asked about
-  // each time, as a handle ends with its block.
+  if (state != PeerState::kAlive)
+    return fail(state == PeerState::kRevoked ? GMM_ERROR_IPC_REVOKED : GMM_ERROR_IPC_PEER_GONE,
+                "gmm_ipc_import: the exporter %s; close the imports that exist, and ask for a new handle.",
+                state == PeerState::kRevoked ? "revoked the memory by a forced pause, and may resume it"
+                                             : "ended, or its context did");
+  // A block that is imported keeps its bytes. The exporter says whether another one lives: it may have freed it, and
+  // have given its bytes to a further one. An own block is asked about each time, as a handle ends with its block.
   Status status;
   if (find_imported(mapping, handle.token) == nullptr || mapping.is_own()) {
     ++mapping.checks;
@@ -191,7 +189,7 @@ Status IpcImports::add_to_mapping(IpcMapping &mapping, const IpcHandle &handle, 
   if (!status.ok()) {
     // Another thread may have closed the last import during the wait, and have left the mapping to this one.
     MessageGuard message;
-    if (mapping.checks == 0 && !has_blocks(mapping) && !close_mapping(&mapping).ok()) {
+    if (mapping.checks == 0 && blocks_of(mapping) == 0 && !close_mapping(&mapping).ok()) {
       Unlocked unlocked(mutex_);
       core_.log.write(LogLevel::kError, "cannot close an import: %s", last_message());
     }
@@ -222,9 +220,8 @@ Status IpcImports::add_block(IpcMapping &mapping, const IpcHandle &handle) {
 
 Status IpcImports::close(void *memory, bool *found) {
   LockGuard guard(mutex_);
-  *found = false;
-  for (IpcMapping *mapping : mappings_)
-    *found = *found || (mapping->phase != IpcMapping::Phase::kMapping && mapping->contains(memory));
+  Range range;
+  *found = find(memory, &range);
   if (!*found) return Status();
   const auto address = reinterpret_cast<uint64_t>(memory);
   ImportedBlock *block = std::find_if(blocks_.begin(), blocks_.end(), [&](const ImportedBlock &each) {
@@ -237,9 +234,7 @@ Status IpcImports::close(void *memory, bool *found) {
     return Status();
   }
   IpcMapping *mapping = block->mapping;
-  const auto of_mapping = [&](const ImportedBlock &each) { return each.mapping == mapping; };
-  const bool is_last = std::count_if(blocks_.begin(), blocks_.end(), of_mapping) == 1;
-  if (is_last && mapping->checks == 0) return close_mapping(mapping);
+  if (blocks_of(*mapping) == 1 && mapping->checks == 0) return close_mapping(mapping);
   blocks_.erase(static_cast<uint64_t>(block - blocks_.begin()));
   publish();
   return Status();

@@ -5,10 +5,6 @@
 // and counts the imports of each; it goes with the last one. Each import of a descriptor is a mapping of its own, with
 // one block. Queries search mappings and blocks by address without a lock.
 //
-// A handle of a block that is not imported yet is checked by its exporter, even if its memory is mapped for another
-// block: the exporter may have freed the block, and have given its bytes to another one. A block that is imported
-// keeps its bytes until the mapping goes.
-//
 // Nobody waits for an exporter or a device while holding the table's lock. A mapping that a thread maps or unmaps
 // stands in the table during that time, so other imports of the same memory wait for that thread.
 #ifndef GMM_ENGINE_IPC_IMPORTS_H
@@ -87,7 +83,7 @@ class IpcImports {
   Status close_mapping(IpcMapping *mapping);
   void undo(IpcMapping *mapping);
   void remove(IpcMapping *mapping);
-  bool has_blocks(const IpcMapping &mapping) const;
+  int64_t blocks_of(const IpcMapping &mapping) const;
   bool reserve_tables();
   void publish();
   void publish_ranges(RangeTable *table);

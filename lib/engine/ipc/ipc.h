@@ -2,15 +2,15 @@
 // IPC: memory and events that several processes use.
 //
 // The objects of the module, one a file:
-//   exports.h    IpcExports: which block a handle names, and how many importers hold it
+//   exports.h    IpcExports: which block a handle names, how many importers hold it, and the check of its token
 //   imports.h    IpcImports: the mappings of other processes' memory; mapping.h: one of them
-//   events.h     IpcEvents: events of this process and of others
+//   events.h     IpcEvents: events of this process and of others, and the check of their tokens
 //   semaphores.h Semaphore: a semaphore of another API, which streams use as an event
-//   descriptor.h file descriptors of memory, which leave the process without a count
-//   broker.h     IpcBroker: the exporter's thread, which answers importers; peer_server.h: its connections
-//   client.h     the importer's request, and the connection that counts it
-//   protocol.h   the messages between broker and client; handle.h: the bytes of a handle
-//   policy.h     which users may share, and the check of a peer; directory.h: where the sockets are
+//   descriptor.h file descriptors of memory, which leave the process without a count, and the checks of others'
+//   broker.h     IpcBroker: the exporter's thread, which checks and answers requests; peer_server.h: its connections
+//   client.h     the importer's request, the checks of the exporter and its answer, and the connection that counts it
+//   protocol.h   the messages between broker and client; handle.h: the bytes of a handle, and the checks of its fields
+//   policy.h     which users may share, and the check of a peer, also for leases; directory.h: the sockets' directory
 // SECURITY.md says who is trusted with what.
 //
 // The mechanism. A handle names an exporter's socket, an export and a token; it holds no memory.

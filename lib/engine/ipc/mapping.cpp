@@ -2,6 +2,7 @@
 #include "engine/ipc/mapping.h"
 
 #include <cstring>
+#include <utility>
 
 #include "base/os_memory.h"
 #include "base/process.h"
@@ -36,15 +37,21 @@ Status IpcMapping::map_own() {
 Status IpcMapping::map_handle(uint64_t timeout_ms, const IpcPolicy &policy) {
   kind_ = handle_.kind;
   if (is_own()) return map_own();
-  if (handle_.route == IpcRoute::kFabric && handle_.machine != ipc_machine()) return map_fabric();
+  is_fabric_ = handle_.route == IpcRoute::kFabric && handle_.machine != ipc_machine();
+  // The exporter's size is the handle's: the driver maps whole allocations only.
+  if (is_fabric_) return map_extents(&handle_.allocation_size, 1, nullptr);
   const bool is_legacy = handle_.route == IpcRoute::kLegacy;
   IpcImport granted;
   GMM_TRY(ipc_connect(handle_, is_legacy ? IpcWant::kCount : IpcWant::kDescriptors, timeout_ms, &granted, policy));
   connection_ = static_cast<IpcConnection &&>(granted.connection);
-  if (kind_ == Kind::kVmm) return map_granted(granted);
-  if (!is_legacy && granted.extents != 1)
+  const IpcReply &reply = granted.reply;
+  if (kind_ == Kind::kVmm && reply.allocation_size != handle_.allocation_size)
+    return fail(GMM_ERROR_IPC_INVALID_HANDLE,
+                "gmm_ipc_import: the exporter's memory has another size than the handle says.");
+  if (kind_ == Kind::kVmm) return map_extents(reply.sizes, reply.extents, granted.fds.each);
+  if (!is_legacy && reply.extents != 1)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: memory of this kind has one extent.");
-  if (!is_legacy) return map_file(granted.take_fd(0), handle_.allocation_size);
+  if (!is_legacy) return map_file(std::exchange(granted.fds.each[0], -1), handle_.allocation_size);
   void *base = nullptr;
   GMM_TRY(backend_.legacy_import(handle_.legacy, device_, &base));
   form_ = Form::kLegacy;
@@ -56,7 +63,7 @@ Status IpcMapping::map_handle(uint64_t timeout_ms, const IpcPolicy &policy) {
 Status IpcMapping::map_descriptor(int32_t fd, gmm_fd_type type, uint64_t size) {
   if (type == GMM_FD_OPAQUE) {
     kind_ = Kind::kVmm;
-    return map_opaque(fd, size);
+    return map_extents(&size, 1, &fd);
   }
   if (type == GMM_FD_FILE) {
     kind_ = Kind::kHost;
@@ -73,51 +80,26 @@ Status IpcMapping::map_descriptor(int32_t fd, gmm_fd_type type, uint64_t size) {
   return Status();
 }
 
-// Physical memory side by side at one address. import(index, size, PhysicalHandle *) gets each extent.
-template <typename Fn>
-Status IpcMapping::map_extents(uint64_t total, const uint64_t *sizes, uint32_t count, Fn import) {
+// Physical memory side by side at one address: of descriptors, or, where `fds` is NULL, of the fabric handle.
+Status IpcMapping::map_extents(const uint64_t *sizes, uint32_t count, const int32_t *fds) {
   void *base = nullptr;
-  GMM_TRY(backend_.reserve(total, &base));
+  GMM_TRY(backend_.reserve(handle_.allocation_size, &base));
   form_ = Form::kExtents;
   base_ = static_cast<char *>(base);
-  size_ = total;
+  size_ = handle_.allocation_size;
   uint64_t mapped = 0;
   for (uint32_t i = 0; i < count; ++i) {
     MappedExtent &extent = extents_[i];
     extent.size = sizes[i];
     if (extent.size % kExtentAlignment != 0)
       return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the exporter's memory is not of whole 2 MiB.");
-    GMM_TRY(import(i, extent.size, &extent.physical));
+    GMM_TRY(fds != nullptr ? backend_.import_fd(fds[i], extent.size, device_, &extent.physical)
+                           : backend_.import_fabric(handle_.legacy, extent.size, device_, &extent.physical));
     GMM_TRY(backend_.map(base_ + mapped, extent.size, extent.physical));
     extent.is_mapped = true;
     mapped += extent.size;
   }
   return backend_.set_access(base_, mapped, device_, 0);
-}
-
-Status IpcMapping::map_granted(IpcImport &granted) {
-  if (granted.allocation_size != handle_.allocation_size)
-    return fail(GMM_ERROR_IPC_INVALID_HANDLE,
-                "gmm_ipc_import: the exporter's memory has another size than the handle says.");
-  return map_extents(handle_.allocation_size, granted.sizes, granted.extents,
-                     [&](uint32_t i, uint64_t size, PhysicalHandle *out) {
-                       return backend_.import_fd(granted.fds[i], size, device_, out);
-                     });
-}
-
-Status IpcMapping::map_opaque(int32_t fd, uint64_t size) {
-  return map_extents(size, &size, 1, [&](uint32_t, uint64_t, PhysicalHandle *out) {
-    return backend_.import_fd(fd, size, device_, out);
-  });
-}
-
-// The exporter's size is the handle's: the driver maps whole allocations only.
-Status IpcMapping::map_fabric() {
-  is_fabric_ = true;
-  return map_extents(handle_.allocation_size, &handle_.allocation_size, 1,
-                     [&](uint32_t, uint64_t size, PhysicalHandle *out) {
-                       return backend_.import_fabric(handle_.legacy, size, device_, out);
-                     });
 }
 
 // Owns the descriptor, also when it fails.

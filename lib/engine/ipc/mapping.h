@@ -39,9 +39,6 @@ class IpcMapping : NoCopy {
   bool is_of(const IpcHandle &handle, Device device) const;
   // Asks the exporter whether the block of such a handle lives.
   Status check_block(const IpcHandle &handle, uint64_t timeout_ms, const IpcPolicy &policy) const;
-  bool contains(const void *address) const {
-    return static_cast<uint64_t>(static_cast<const char *>(address) - base_) < size_;
-  }
   char *base() const { return base_; }
   uint64_t size() const { return size_; }
   Kind kind() const { return kind_; }
@@ -72,11 +69,7 @@ class IpcMapping : NoCopy {
   };
 
   Status map_own();
-  template <typename Fn>
-  Status map_extents(uint64_t total, const uint64_t *sizes, uint32_t count, Fn import);
-  Status map_granted(IpcImport &granted);
-  Status map_fabric();
-  Status map_opaque(int32_t fd, uint64_t size);
+  Status map_extents(const uint64_t *sizes, uint32_t count, const int32_t *fds);
   Status map_file(int32_t own_fd, uint64_t size);
   Status unmap_extents();
 

@@ -36,11 +36,8 @@ void PeerServer::request_stop() {
 }
 
 void PeerServer::serve_until(uint64_t until) {
-  until = std::min(until, next_deadline());
-  const uint64_t now = monotonic_ms();
-  const int64_t wait = until == UINT64_MAX ? -1 : until > now ? static_cast<int64_t>(until - now) : 0;
   void *keys[os::SocketPoller::kMost];
-  const uint32_t count = poller_.wait(wait, keys);
+  const uint32_t count = poller_.wait_until(std::min(until, next_deadline()), keys);
   bool may_accept = false;
   for (uint32_t i = 0; i < count; ++i) {
     may_accept = may_accept || keys[i] == &listener_;
@@ -104,7 +101,7 @@ void PeerServer::admit(int32_t socket) {
     os::close_socket(socket);
   };
   PeerUser peer;
-  if (check_peer_user(socket, policy_, &peer) != 0 || !peer.is_allowed) {
+  if (check_peer_user(socket, policy_, &peer) != 0) {
     complain("refused process %d of user %u: only user %u is served%s", peer.process, peer.user, current_user(),
              policy_.user_count == 0 ? "" : ", and those that were named");
     return refuse(GMM_ERROR_IPC_REFUSED);

@@ -5,9 +5,7 @@
 // A connection is pending from its start until keep(), and ends with drop(). The peer's user is checked before a byte
 // of the connection is read. The thread waits for nothing but its sockets.
 //
-// Bounds, so that no peer can hold up another one: at most kMaxPending pending connections, each for at most
-// kHandshakeMs; 20 messages to the log a second. The oldest pending connection makes way for a new one. A process that
-// is out of descriptors accepts none for kAcceptAgainMs.
+// SECURITY.md has the bounds, so that no peer can hold up another one.
 //
 // Lock: `connections_mutex_` is brief. Only the thread changes the list; another one may look through it.
 #ifndef GMM_ENGINE_IPC_PEER_SERVER_H

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ipc/policy.h"
 
+#include <cerrno>
+
 #include "base/local_socket.h"
 #include "base/process.h"
 
@@ -16,14 +18,13 @@ bool IpcPolicy::allows(uint32_t user) const {
 
 int check_peer_user(int socket, const IpcPolicy &policy, PeerUser *out) {
   *out = PeerUser();
-  if (const int error = os::peer_of_socket(socket, &out->process, &out->user); error != 0) return error;
-  out->is_allowed = policy.allows(out->user);
-  return 0;
+  const int error = os::peer_of_socket(socket, &out->process, &out->user);
+  return error != 0 ? error : policy.allows(out->user) ? 0 : EACCES;
 }
 
 Status IpcSettings::configure(const IpcPolicy &policy) {
   LockGuard guard(mutex_);
-  if (is_frozen_.load(std::memory_order_relaxed))
+  if (is_frozen_)
     return fail(GMM_ERROR_BUSY,
                 "gmm_ipc_configure: the context has exported or imported already; configure it before that.");
   policy_ = policy;
@@ -31,9 +32,8 @@ Status IpcSettings::configure(const IpcPolicy &policy) {
 }
 
 void IpcSettings::freeze() {
-  if (is_frozen_.load(std::memory_order_acquire)) return;
   LockGuard guard(mutex_);
-  is_frozen_.store(true, std::memory_order_release);
+  is_frozen_ = true;
 }
 
 }  // namespace gmm

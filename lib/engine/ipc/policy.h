@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The policy of one context: the users that may share memory with this process, and the directory of the sockets. The
 // program may set it until the first export or import uses it.
-//
-// Both sides check the peer's user before they trust each other: the broker before it reads a byte of a connection
-// (broker.cpp), the client before it sends a token (client.cpp). The same list holds for the owner of the sockets'
-// directory (directory.cpp).
 #ifndef GMM_ENGINE_IPC_POLICY_H
 #define GMM_ENGINE_IPC_POLICY_H
 
-#include <atomic>
 #include <cstdint>
 
 #include "base/lock.h"
@@ -34,10 +29,9 @@ inline constexpr IpcPolicy kIpcDefaultPolicy;
 struct PeerUser {
   int32_t process = 0;  // 0: it has no number in this pid namespace
   uint32_t user = 0;
-  bool is_allowed = false;
 };
 
-// Reads the peer's user and compares it with the policy. Returns 0 or an error number, after which nothing is allowed.
+// Reads the peer's user. Returns 0 or an error number; EACCES: the policy does not allow the user.
 int check_peer_user(int socket, const IpcPolicy &policy, PeerUser *out);
 
 // The policy as the program sets it.
@@ -51,7 +45,7 @@ class IpcSettings {
 
  private:
   Mutex mutex_{LockRank::kIpcSettings};
-  std::atomic<bool> is_frozen_{false};
+  bool is_frozen_ = false;
   IpcPolicy policy_;
 };
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages between an importer and a broker.
 //
-// A connection carries one request of the importer and one reply of the broker. If the request was granted and counts,
-// the open connection is the importer from then on, until either side closes it. The broker then sends at most one
-// byte, and only when it revokes the memory. A check asks only whether a block lives, and counts nobody.
+// A connection carries one request of the importer and one reply of the broker (ipc.h has the rest of its life).
 //
 // A VMM block may lie over several extents. The reply to kDescriptors brings them all: a descriptor of each, and behind
 // the reply the size of each in 8 bytes.
@@ -16,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/local_socket.h"
 #include "engine/ipc/handle.h"
 
 namespace gmm {
@@ -25,7 +24,7 @@ inline constexpr uint32_t kIpcMaxImporters = 1024;  // of one broker
 
 // Extents of one block. So many are 384 MiB where extents are small, and the system sends no more than 253 descriptors
 // at once.
-inline constexpr uint32_t kIpcMaxExtents = 192;
+inline constexpr uint32_t kIpcMaxExtents = os::Descriptors::kMost;
 
 enum class IpcWant : uint16_t {
   kDescriptors = 1,  // a file descriptor of each extent, and to be counted as an importer
@@ -60,6 +59,12 @@ struct IpcReply {
   static constexpr uint64_t size_with(uint64_t extents) { return offsetof(IpcReply, sizes) + extents * 8; }
 };
 static_assert(IpcReply::size_with(0) == 32);
+
+// A reply and a descriptor of each extent.
+struct IpcAnswer {
+  IpcReply reply;
+  os::Descriptors fds;
+};
 
 }  // namespace gmm
 #endif

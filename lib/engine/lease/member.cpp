@@ -30,7 +30,7 @@ void LeaseMember::begin(const uint64_t extra[kLeaseDevices], uint64_t now) {
   set_state(LeaseState::kWaiting, now);
 }
 
-void LeaseMember::give_up(uint64_t now) {
+void LeaseMember::end(uint64_t now) {
   std::fill_n(left_, kLeaseDevices, 0);
   answer_ = LeaseAnswer::kNone;
   set_state(LeaseState::kIdle, now);
@@ -47,11 +47,6 @@ void LeaseMember::came_short() {
   answer_ = LeaseAnswer::kNone;
   std::fill_n(left_, kLeaseDevices, 0);
   set_state(LeaseState::kWaiting, asked_at_);
-}
-
-void LeaseMember::return_all(uint64_t now) {
-  std::fill_n(left_, kLeaseDevices, 0);
-  set_state(LeaseState::kIdle, now);
 }
 
 // --- The lease's thread ----------------------------------------------------------------------------------------------
@@ -119,12 +114,8 @@ void LeaseMember::report(const LeaseMeasure *measures, uint32_t devices, uint64_
   for (uint32_t i = 0; i < devices; ++i) {
     const LeaseMeasure &measure = measures[i];
     if (!measure.is_used) continue;
-    LeaseRow &row = report.rows[report.devices++];
-    row.device = measure.device;
-    row.free = measure.free;
-    row.held = measured_[i] = measure.held;
-    row.floor = measure.floor;
-    row.offered = measure.offered;
+    LeaseRow &row = report.rows[report.devices++] = measure;
+    measured_[i] = measure.held;
     if (state_ == LeaseState::kWaiting) {
       row.wanted = std::min(measure.paused + std::min(extra_[i], kLeaseMostBytes), kLeaseMostBytes);
       has_changed = has_changed || row.wanted != wanted_[i];

@@ -20,12 +20,9 @@
 
 namespace gmm {
 
-// A device as the owner measures it.
-struct LeaseMeasure {
+// A device as the owner measures it. The member knows what is wanted and granted.
+struct LeaseMeasure : LeaseRow {
   bool is_used = false;  // others are not reported; once used, it stays so
-  LeaseUuid device;
-  uint64_t free = 0, held = 0, floor = 0;
-  uint64_t offered = 0;  // pages of offered tags
   uint64_t paused = 0;   // offered tags' memory without pages
 };
 
@@ -43,16 +40,14 @@ class LeaseMember : NoCopy {
   // --- The program's calls ---
   // A request begins. `extra`: by the rows of the measures. Only in kIdle, and not while giving.
   void begin(const uint64_t extra[kLeaseDevices], uint64_t now);
-  // The request ends without success, from kWaiting or kTaking.
-  void give_up(uint64_t now);
+  // The request ends without success, from kWaiting or kTaking, or its memory is returned, from kInUse.
+  void end(uint64_t now);
   // To the request. After kGranted the state is kTaking, after kDenied kIdle.
   LeaseAnswer answer() const { return answer_; }
   // Of kTaking: everything is taken.
   void took(uint64_t now);
   // Of kTaking: nothing could be taken, as memory was short. The request waits again.
   void came_short();
-  // Of kInUse.
-  void return_all(uint64_t now);
 
   // --- The lease's thread ---
   void connected();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages between a process and the server of the machine. Both run on one machine, so the structs are the bytes.
 //
-// A member of leases sends reports and gets commands. Each has the whole state of its sender, and a number that rises
-// on a connection. So a message that was lost is made good by the next one, and a late or doubled one is ignored.
-// A question is answered once.
+// A member of leases sends reports and gets commands (README.md). A question is answered once.
 #ifndef GMM_ENGINE_LEASE_MESSAGES_H
 #define GMM_ENGINE_LEASE_MESSAGES_H
+
+#include <gmm/lease.h>
 
 #include <cstdint>
 #include <cstring>
@@ -37,6 +37,10 @@ struct LeaseUuid {
 };
 
 enum class LeaseState : uint32_t { kIdle, kWaiting, kTaking, kInUse };
+constexpr gmm_lease_state public_state(LeaseState state) {
+  if (state == LeaseState::kIdle) return GMM_LEASE_IDLE;
+  return state == LeaseState::kInUse ? GMM_LEASE_IN_USE : GMM_LEASE_WAITING;
+}
 
 // The bytes of a device, as a member reports them.
 struct LeaseRow {
@@ -84,11 +88,9 @@ struct LeaseCommand {
   uint64_t request = 0, attempt = 0;  // what `answer` is about
   uint64_t give = 0;                  // number of the command to give up `rows`; 0: none
   uint64_t ask = 0;                   // how often the member in use was asked to return; the last time for:
-  uint64_t ask_bytes = 0, ask_waiting_ms = 0;
-  int32_t ask_priority = 0, ask_process = 0;
+  gmm_lease_ask asked = {};
   LeaseAnswer answer = LeaseAnswer::kNone;
   uint32_t devices = 0;
-  char ask_name[kLeaseNameSize] = {};
   char text[448] = {};  // who holds what its request waits for, or why it is denied
   Row rows[kLeaseDevices] = {};
 
@@ -104,19 +106,12 @@ struct LeaseQuestion {
 };
 struct LeaseEntry {
   ServeHeader header{ServeKind::kLeaseEntry};
-  uint64_t server = 0;
-  uint64_t count = 0;  // entries; an index from there on has no `name`
-  uint64_t state_ms = 0;
-  int32_t process = 0, priority = 0;
-  LeaseState state = LeaseState::kIdle;
-  uint32_t reserved = 0;
-  char name[kLeaseNameSize] = {};
-  LeaseRow row;
+  gmm_lease_entry_info info = {};  // an index from `entry_count` on has only the server's fields
 };
 
 static_assert(sizeof(LeaseReport) == 168 + kLeaseDevices * sizeof(LeaseRow));
-static_assert(sizeof(LeaseCommand) == 608 + kLeaseDevices * sizeof(LeaseCommand::Row));
-static_assert(sizeof(LeaseEntry) == 112 + sizeof(LeaseRow));
+static_assert(sizeof(LeaseCommand) == 616 + kLeaseDevices * sizeof(LeaseCommand::Row));
+static_assert(sizeof(LeaseEntry) == 8 + sizeof(gmm_lease_entry_info));
 
 }  // namespace gmm
 #endif

@@ -127,14 +127,22 @@ Status TagTable::init() {
   if (!g_tables.add(this, &key_))
     return fail(GMM_ERROR_NOT_SUPPORTED, "A process can have %u contexts, and all are in use; release some.",
                 kMaxTables);
+  owner_ = key_.serial * kMaxTables + key_.slot;
   gmm_tag tag = 0;
   return create("default", nullptr, &tag);
 }
 
 Status TagTable::unknown(gmm_tag tag) {
   const TagNumbers::Slot *slot = TagNumbers::find(tag);
-  if (slot != nullptr && slot->owner.load(std::memory_order_relaxed) != 0)
-    return fail(GMM_ERROR_INVALID_TAG, "Tag %u belongs to another context; use a tag of the call's context.", tag);
+  const uint64_t owner = slot == nullptr ? 0 : slot->owner.load(std::memory_order_acquire);
+  const RegistryKey key{static_cast<uint32_t>(owner % kMaxTables), owner / kMaxTables};
+  if (g_tables.visit(key) != nullptr) {
+    const Status status =
+        fail(GMM_ERROR_INVALID_TAG, "The tag \"%s\" belongs to another context; use a tag of the call's context.",
+             slot->tag->name);
+    g_tables.leave(key);
+    return status;
+  }
   return fail(GMM_ERROR_INVALID_TAG, "Tag %u does not exist; make it with gmm_tag_create().", tag);
 }
 
@@ -191,7 +199,7 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
   newest_ = made;
   if (slot != nullptr) {
     slot->tag = made;
-    slot->owner.store(key_.serial, std::memory_order_release);
+    slot->owner.store(owner_, std::memory_order_release);
   }
   made->slot = slot;
   *out = number;

@@ -32,7 +32,7 @@ struct Tag;
 class TagNumbers {
  public:
   struct Slot {
-    std::atomic<uint64_t> owner;  // the serial of the table; 0: no tag has the number
+    std::atomic<uint64_t> owner;  // TagTable::owner_; 0: no tag has the number
     Tag *tag;                     // does not change after `owner`; its memory stays as long as the table
   };
   static constexpr uint32_t kNear = 4096;
@@ -88,7 +88,7 @@ class TagTable : NoCopy {
   Tag *get(gmm_tag tag) const {
     if (tag == GMM_TAG_DEFAULT) return default_tag_;
     const TagNumbers::Slot *slot = TagNumbers::find(tag);
-    return slot == nullptr || slot->owner.load(std::memory_order_acquire) != key_.serial ? nullptr : slot->tag;
+    return slot == nullptr || slot->owner.load(std::memory_order_acquire) != owner_ ? nullptr : slot->tag;
   }
   // fn(Tag &) for each tag in the order of their numbers; it takes no lock.
   template <typename Fn>
@@ -127,6 +127,7 @@ class TagTable : NoCopy {
 
   const HostAllocator allocator_;
   RegistryKey key_;
+  uint64_t owner_ = 0;  // key_ as one number: kMaxTables * serial + slot
   Mutex mutex_{LockRank::kTagTable};
   Tag *default_tag_ = nullptr;  // the first one
   Tag *newest_ = nullptr;

@@ -64,14 +64,14 @@ constexpr const char *kKindNames[kKindCount] = {"unspecified", "device", "vmm", 
 
 }  // namespace
 
-bool Snapshot::copy_span(Span &span, const Heap &of, bool paused) {
+bool Snapshot::copy_span(Span &span, Heap &of, bool paused) {
   const uint32_t count = !span.live() ? 0 : span.is_slab_object ? span.block_count.load(std::memory_order_relaxed) : 1;
   for (uint32_t i = 0; i < count; ++i) {
     const uint64_t size = span.slot(i).load(std::memory_order_relaxed) & ~kUsedElsewhere;
     if (size == 0) continue;
     const uintptr_t block = span.block(i);
     Name name = {};
-    std::strcpy(name.text, of.name_of(reinterpret_cast<void *>(block)));
+    std::strcpy(name.text, of.notes().name_of(reinterpret_cast<void *>(block)));
     const bool is_named = name.text[0] != '\0';
     if (is_named && !names_.push_back(name)) return false;
     const uint32_t heap = static_cast<uint32_t>(heaps_.size());  // it is added behind its blocks

@@ -76,7 +76,7 @@ class Snapshot {
   };
 
   const char *name_of(const BlockCopy &block) const { return block.name == 0 ? "" : names_[block.name - 1].text; }
-  bool copy_span(Span &span, const Heap &of, bool paused);
+  bool copy_span(Span &span, Heap &of, bool paused);
   Status copy_heap(Heap &heap, const Tag &tag);
 
   static constexpr uint32_t kMostLines = 32;

@@ -4,6 +4,7 @@ using System.Collections.Generic;
 using System.Diagnostics;
 using System.IO;
 using System.Reflection;
+using System.Runtime.InteropServices;
 using System.Threading;
 using Gmm;
 
@@ -42,6 +43,12 @@ internal static class Child
         return 0;
     }
 
+    [DllImport("libc.so.6", EntryPoint = "__cxa_atexit")]
+    private static extern int AtExit(IntPtr function, IntPtr argument, IntPtr library);
+
+    [DllImport("libc.so.6", EntryPoint = "dlsym")]
+    private static extern IntPtr Symbol(IntPtr library, string name);
+
     /// <summary>Two threads of the library are inside callbacks; one of them ends the program.</summary>
     internal static int ExitInsideCallbacks()
     {
@@ -62,7 +69,22 @@ internal static class Child
             }
         }));
         paused.WaitOne();
-        stream.Call(() => Environment.Exit(0));
+        ManualResetEvent queued = new ManualResetEvent(false);
+        stream.Call(() =>
+        {
+            queued.WaitOne();
+            Environment.Exit(0);
+        });
+        GmmBuffer filled = context.Alloc(32 << 20, new GmmAllocOptions { Kind = GmmKind.Host, Stream = stream });
+        live.Add(filled);
+        for (int i = 0; i < 200; i++)
+        {
+            filled.Fill(i);
+            stream.Call(() => { });
+        }
+        // The stream goes on after the runtime has closed its libraries, as the end takes half a second.
+        Tap.Same(0, AtExit(Symbol(IntPtr.Zero, "usleep"), (IntPtr)500000, IntPtr.Zero), "the answer of atexit");
+        queued.Set();
         Thread.Sleep(Tap.Patience);
         return 1;
     }

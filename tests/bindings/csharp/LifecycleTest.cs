@@ -16,6 +16,7 @@ internal static class LifecycleTest
     {
         Tap tap = new Tap();
         tap.Test("Dispose twice and use after Dispose", Disposed);
+        tap.Test("use in another context", InAnotherContext);
         tap.Test("forgotten owners end", Forgotten);
         tap.Test("a pin holds its array in place", PinHoldsArray);
         tap.Test("a forgotten ticket goes on to its end, and all objects outlive their context", OutliveContext);
@@ -25,6 +26,25 @@ internal static class LifecycleTest
         tap.Test("the program ends inside a callback", () => Child.Run("exit-inside"));
         tap.Test("the program ends with live objects", () => Child.Run("exit"));
         return tap.Finish();
+    }
+
+    private static void InAnotherContext()
+    {
+        using (GmmContext context = new GmmContext(), other = new GmmContext())
+        using (GmmStream others = other.Stream(0))
+        using (GmmEvent point = context.Event(0))
+        {
+            GmmTag tag = context.Tag("weights", GmmContents.Host, 0);
+            GmmAllocOptions options = new GmmAllocOptions { Tag = tag };
+            foreach (Action step in new Action[] { () => other.Alloc(1, options), () => other.Pause(tag),
+                         () => other.SetLimit(new GmmScope { Tag = tag }, 1),
+                         () => other.Heap(new GmmHeapOptions { Tag = tag }) })
+            {
+                string message = Fails(GmmResult.InvalidTag, step).Message;
+                Check(message.Contains("\"weights\" belongs to another context"), message);
+            }
+            Fails(GmmResult.InvalidHandle, () => others.WaitFor(point));
+        }
     }
 
     private static void Disposed()

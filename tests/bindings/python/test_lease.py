@@ -63,7 +63,7 @@ def test_the_turns_of_one_process(shared, host, tmp_path):
     assert repr(second) == "<gmm.lease.Lease 'second', idle, 40 MiB active, 0 bytes paused>"
     with first.use() as resumed:
         assert resumed == PART_MIB * MIB and second.info().paused_bytes == resumed
-        refused(gmm.NotReadyError, lambda: second.request(timeout=0.05), match=r"Lease\.request\(\).*first")
+        refused(gmm.NotReadyError, lambda: second.request(timeout=0.5), match=r"Lease\.request\(\).*first")
     with pytest.raises(ZeroDivisionError), second.use():
         raise ZeroDivisionError
     assert second.info().state == LeaseState.IDLE and second.release() is False

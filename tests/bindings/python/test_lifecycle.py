@@ -34,6 +34,22 @@ def test_a_closed_buffer_never_reaches_the_library(host):
     assert gmm.ClosedError.__bases__ == (gmm.InvalidHandleError, ValueError)
 
 
+def test_handles_of_another_context_and_after_their_end(host):
+    with open_context("host") as other:
+        tag, stream, heap, event = host.tag("weights"), host.stream(), host.heap("vmm"), host.event()
+        refused(gmm.InvalidTagError, lambda: other.alloc(1, tag=tag), lambda: other.pause(tag),
+                lambda: other.stats(tag=tag),
+                lambda: other.set_limit(1, tag=tag), lambda: other.heap("vmm", tag=tag),
+                lambda: gmm.lease.Lease("another", [tag], context=other), match='"weights" belongs to another context')
+        refused(gmm.InvalidHandleError, lambda: other.synchronize(stream), lambda: event.record(other.stream()),
+                lambda: other.stream().wait(event), match="of another context|not a stream of this context")
+    for each in (stream, heap, event):
+        each.close()
+    tag.destroy()
+    refused(gmm.ClosedError, stream.synchronize, lambda: heap.alloc(1), event.record, match="is closed")
+    refused(gmm.InvalidTagError, lambda: host.alloc(1, tag=tag), match="does not exist")
+
+
 def test_a_closed_context_closes_all_of_it():
     context = open_context("host")
     buffer, stream = context.alloc(MIB), context.stream()

@@ -10,7 +10,7 @@ using namespace fake;
 namespace {
 
 // Memory that the driver does not know, or that lacks the attribute, is an error, or has a default.
-CUresult answer(void *data, int attribute, CUdeviceptr address, const Context &context, bool with_defaults) {
+CUresult answer(void *data, int attribute, CUdeviceptr address, bool with_defaults) {
   uintptr_t base = address, mapping_base = 0;
   size_t size = 0;
   const Region *region = find_region(address);
@@ -21,7 +21,6 @@ CUresult answer(void *data, int attribute, CUdeviceptr address, const Context &c
   const auto is_of = [&](Kind kind) { return region && region->kind == kind; };
   const int device = region ? region->context->device : mapping ? mapping->physical->backing->device : kHost;
   const bool is_host = region ? is_of(Kind::host) || is_of(Kind::registered) : mapping && device == kHost;
-  const uint64_t id = region ? region->id : mapping ? mapping->physical->id : 0;
   const struct {
     int attribute;
     size_t size;  // of the value
@@ -34,23 +33,10 @@ CUresult answer(void *data, int attribute, CUdeviceptr address, const Context &c
       {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 4, is_memory, is_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE},
       {CU_POINTER_ATTRIBUTE_DEVICE_POINTER, 8, is_memory, address},
       {CU_POINTER_ATTRIBUTE_HOST_POINTER, 8, is_host || is_of(Kind::managed), address},
-      {CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, 1, is_memory, 0},
-      {CU_POINTER_ATTRIBUTE_BUFFER_ID, 8, is_memory, id},
       {CU_POINTER_ATTRIBUTE_IS_MANAGED, 1, is_memory, is_of(Kind::managed)},
       {CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 4, is_memory, static_cast<uint64_t>(std::max(device, 0))},
-      {CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, 1, is_memory, is_of(Kind::device)},
       {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, 8, is_known, base},
       {CU_POINTER_ATTRIBUTE_RANGE_SIZE, 8, is_known, size},
-      {CU_POINTER_ATTRIBUTE_MAPPED, 1, is_known, is_memory},
-      {CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, 8, is_memory,
-       mapping ? static_cast<uint64_t>(mapping->physical->properties.requestedHandleTypes) : 0},
-      {CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, 1, is_memory, is_of(Kind::device)},
-      {CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, 4, is_memory,
-       mapping ? mapping->access[context.device] : unsigned{CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE}},
-      {CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, 8, is_memory, 0},
-      {CU_POINTER_ATTRIBUTE_MAPPING_SIZE, 8, is_memory, mapping ? mapping->size : size},
-      {CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, 8, is_memory, mapping ? mapping_base : base},
-      {CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, 8, is_memory, id},
   };
   for (const auto &each : answers) {
     if (each.attribute != attribute || !(each.is_known || with_defaults)) continue;
@@ -67,13 +53,13 @@ extern "C" {
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
   FAKE_CUDA_IN_CONTEXT(cuPointerGetAttribute, !data);
-  return answer(data, attribute, address, *context, false);
+  return answer(data, attribute, address, false);
 }
 
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr address) {
   FAKE_CUDA_IN_CONTEXT(cuPointerGetAttributes, !count || !attributes || !data);
   for (unsigned i = 0; i < count; i++)
-    if (!data[i] || answer(data[i], attributes[i], address, *context, true)) return CUDA_ERROR_INVALID_VALUE;
+    if (!data[i] || answer(data[i], attributes[i], address, true)) return CUDA_ERROR_INVALID_VALUE;
   return CUDA_SUCCESS;
 }
 

@@ -729,7 +729,7 @@ def asarray(obj: Any, *, copy: bool | None = None, stream: Any = None, context: 
     if hasattr(obj, "__cuda_array_interface__"):
         array = _over_interface(obj, obj.__cuda_array_interface__, CUDA, context)
     elif hasattr(obj, "__sycl_usm_array_interface__"):
-        array = _over_sycl(obj, obj.__sycl_usm_array_interface__, context)
+        array = _over_interface(obj, obj.__sycl_usm_array_interface__, ONE_API, context)
     else:
         try:
             array = _over_buffer(obj, context)
@@ -744,40 +744,35 @@ def asarray(obj: Any, *, copy: bool | None = None, stream: Any = None, context: 
 
 
 def _over_interface(obj, interface, device_type, context):
-    """An Array by the CUDA Array Interface, or by NumPy's interface, which it follows."""
+    """An Array by the CUDA Array Interface, or by those of NumPy and SYCL, which follow it."""
     if interface.get("mask") is not None:
         raise BufferError("gmm cannot import an array with a mask")
-    data = interface.get("data")
+    data, strides, offset = interface.get("data"), interface.get("strides"), 0
+    if device_type == ONE_API:  # strides and the offset are in elements
+        itemsize = as_dtype(interface["typestr"]).itemsize
+        offset = (interface.get("offset") or 0) * itemsize
+        strides = None if strides is None else [step * itemsize for step in strides]
     if not isinstance(data, tuple):
-        return _over_buffer(obj if data is None else data, context)
-    stream = interface.get("stream") if device_type == CUDA else None
-    if stream == 0:
-        raise ValueError("the CUDA Array Interface does not allow stream 0: 1 is the legacy default stream, "
-                         "2 the thread's own")
-    device = _cuda_device(data[0], context) if device_type == CUDA and data[0] else 0
-    return over(obj, data[0], interface["shape"], interface.get("strides"), interface["typestr"], bool(data[1]),
-                 (device_type, device), as_stream(stream), context)
-
-
-def _cuda_device(address, context):
-    """The device of an address. The interface does not name it; the driver does, where the context is CUDA's."""
-    context = native.default_context() if context is None else context
-    return max(context.query(address).device, 0) if context.info.backend_name == "cuda" else 0
-
-
-def _over_sycl(obj, interface, context):
-    """An Array by SYCL's interface, which counts strides and the offset in elements."""
-    data, dtype = interface.get("data"), as_dtype(interface["typestr"])
-    offset, strides = (interface.get("offset") or 0) * dtype.itemsize, interface.get("strides")
-    if strides is not None:
-        strides = [step * dtype.itemsize for step in strides]
-    if not isinstance(data, tuple):
+        if device_type != ONE_API:
+            return _over_buffer(obj if data is None else data, context)
         seen = _over_buffer(memoryview(obj if data is None else data).cast("B"), context)
         seen._memory._nbytes = seen.size
-        return Array(seen._memory, interface["shape"], dtype, strides=strides, offset=offset, readonly=seen.readonly)
-    sycl.wait_for_queue(obj, interface)
-    return over(obj, data[0] + offset, interface["shape"], strides, dtype,
-                 bool(data[1]) and not sycl.means_writable(obj), (ONE_API, 0), None, context)
+        return Array(seen._memory, interface["shape"], interface["typestr"], strides=strides, offset=offset,
+                     readonly=seen.readonly)
+    address, readonly, device, stream = data[0] + offset, bool(data[1]), 0, None
+    if device_type == CUDA:
+        stream = interface.get("stream")
+        if stream == 0:
+            raise ValueError("the CUDA Array Interface does not allow stream 0: 1 is the legacy default stream, "
+                             "2 the thread's own")
+        if address:  # the interface does not name the device; the driver does, where the context is CUDA's
+            knows = native.default_context() if context is None else context
+            device = max(knows.query(address).device, 0) if knows.info.backend_name == "cuda" else 0
+    elif device_type == ONE_API:
+        sycl.wait_for_queue(obj, interface)
+        readonly = readonly and not sycl.means_writable(obj)
+    return over(obj, address, interface["shape"], strides, interface["typestr"], readonly, (device_type, device),
+                as_stream(stream), context)
 
 
 def _over_buffer(obj, context):

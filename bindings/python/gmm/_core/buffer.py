@@ -203,9 +203,6 @@ class Buffer(copies.Located, native.Memory):
         return f"<gmm.{type(self).__name__} of {self.nbytes} bytes {where}, {state}>"
 
 
-native.set_helper("buffer", Buffer)
-
-
 class Pin(native.Memory):
     """Memory of the caller that is page-locked until close(). Context.pin() makes it."""
 

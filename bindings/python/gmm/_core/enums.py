@@ -42,9 +42,6 @@ def milliseconds(seconds, none=0):
     return max(1, round(seconds * 1000))
 
 
-native.set_helper("kind_number", as_kind)
-native.set_helper("tag_number", lambda pair: tag_number(*pair))
-
 #: The host's memory, where a function takes a location.
 HOST = values.DEVICE_HOST
 #: The tag of memory that was allocated under no other tag.

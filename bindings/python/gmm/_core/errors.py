@@ -75,6 +75,3 @@ def check(result, message=b""):
         words = message.decode(errors="replace") or native.gmm_last_error_message() or native.gmm_result_text(result)
         raise make_exception(result, native.gmm_result_name(result), words, native.gmm_last_native_code(), False)
     return result
-
-
-native.set_helper("exception", make_exception)

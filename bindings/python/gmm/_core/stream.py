@@ -29,9 +29,6 @@ def as_stream(stream):
     raise TypeError(f"expected a stream, its handle as a number, or None, got {type(stream).__name__}")
 
 
-native.set_helper("as_stream", as_stream)
-
-
 def stream_number(stream):
     """A stream as the plain number that a descriptor's field takes."""
     if stream is None:

@@ -131,11 +131,7 @@ TEST_F(StreamOrderTest, AThreadsOwnStreamThatCouldNotBeNotedKeepsNothingForEver)
       order.end_thread(key.thread);
     }).join();
     EXPECT_EQ(done(bit, stamp), waited_for ? bit : 0);
-    StreamOrder::Work work{HostAllocator()};
-    ASSERT_TRUE(order.collect(bit, &work).ok());
-    for (NativeEvent event : work.events) EXPECT_TRUE(engine.backend->event_synchronize(event).ok());
-    EXPECT_EQ(work.losses != 0, !waited_for);
-    order.end_lost(work.losses);
+    ASSERT_TRUE(order.wait_for_frees(bit).ok());
     EXPECT_EQ(done(bit, stamp), bit);
   }
 }

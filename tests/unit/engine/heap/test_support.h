@@ -92,7 +92,7 @@ inline CacheEntry taken(Heap &heap, uint64_t size, StreamKey key = kKey) {
 
 inline void put(Heap &heap, const CacheEntry &entry, StreamKey key = kKey) {
   entry.slot->store(0);
-  heap.caches().count_free(0);
+  heap.caches().count(HeapTotals{.frees = 1});
   heap.put_back(&entry, 1, key);
 }
 

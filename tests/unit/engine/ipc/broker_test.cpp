@@ -155,8 +155,10 @@ TEST_F(IpcBrokerTest, DescriptorsSentToTheBrokerAreClosed) {
   wait_until_idle();
   const int before = open_descriptors();
   for (int i = 0; i < 20; ++i) {
-    const int fd = raw(), sent = 0;
-    EXPECT_EQ(os::send_bytes(fd, "x", 1, &sent, 1), 1);
+    const int fd = raw();
+    os::Descriptors sent;
+    sent.each[sent.count++] = ::dup(0);
+    EXPECT_EQ(os::send_bytes(fd, "x", 1, &sent), 1);
     ::close(fd);
   }
   EXPECT_TRUE(eventually([&] { return open_descriptors() == before; }));

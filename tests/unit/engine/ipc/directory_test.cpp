@@ -58,7 +58,7 @@ TEST_F(IpcDirectoryTest, LinksAndFilesAreRefused) {
   ::setenv("GMM_IPC_DIR", (link + "//").c_str(), 1);
   char path[kIpcPathSize];
   bool runtime_directory_failed;
-  EXPECT_FALSE(ipc_directory_open_own(&fd, path, &runtime_directory_failed).ok());
+  EXPECT_FALSE(ipc_directory_open_own(&fd, path, kIpcDefaultPolicy, &runtime_directory_failed).ok());
   EXPECT_FALSE(runtime_directory_failed);
   ::unlink(link.c_str());
   EXPECT_FALSE(ipc_directory_open("/etc/passwd", true, &fd, &error).ok());
@@ -95,7 +95,7 @@ TEST_F(IpcDirectoryTest, CandidatesComeFromThePolicyAndTheEnvironment) {
   for (bool is_private : {true, false}) {
     int fd = -1;
     bool runtime_directory_failed;
-    ASSERT_TRUE(ipc_directory_open_own(&fd, path, &runtime_directory_failed).ok()) << last_message();
+    ASSERT_TRUE(ipc_directory_open_own(&fd, path, kIpcDefaultPolicy, &runtime_directory_failed).ok()) << last_message();
     EXPECT_EQ(runtime_directory_failed, !is_private);
     EXPECT_EQ(path, is_private ? folder_ + "/gmm" : last);
     struct stat status;

@@ -300,7 +300,7 @@ class LeaseSimulation {
     if (process.link != link) return;
     if (!command.header.is(ServeKind::kLeaseCommand) || command.devices > kLeaseDevices) return cut(i);
     ASSERT_TRUE(faults.forged != 0 || std::memchr(command.text, 0, sizeof command.text) != nullptr);
-    command.ask_name[sizeof command.ask_name - 1] = command.text[sizeof command.text - 1] = 0;
+    command.asked.name[sizeof command.asked.name - 1] = command.text[sizeof command.text - 1] = 0;
     if (process.is_busy())
       return at(process.busy_until, i, [this, i, command, link] { hear_command(i, command, link); });
     process.member->receive(command, now_);
@@ -425,7 +425,7 @@ class LeaseSimulation {
       if (self.member->request() != request || self.member->state() != LeaseState::kWaiting) return;
       ++self.timeouts;
       end_request(i);
-      self.member->give_up(now_);
+      self.member->end(now_);
       run_member(i);
     });
     run_member(i);
@@ -465,7 +465,7 @@ class LeaseSimulation {
       if (now_ >= process.deadline) {
         ++process.timeouts;
         end_request(i);
-        process.member->give_up(now_);
+        process.member->end(now_);
       }
       return run_member(i);
     }
@@ -516,7 +516,7 @@ class LeaseSimulation {
       if (chance(4) == 0 && process.pages[d] + process.extra[d] < 700) process.pages[d] += process.extra[d];
       process.extra[d] = 0;
     }
-    process.member->return_all(now_);
+    process.member->end(now_);
     process.may_have_lost_its_promise = false;
     end_request(i);
     run_member(i);

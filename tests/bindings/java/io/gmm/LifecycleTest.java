@@ -25,6 +25,7 @@ final class LifecycleTest {
     public static void main(String[] arguments) {
         Tap tap = new Tap();
         tap.test("close twice and use after close", LifecycleTest::closed);
+        tap.test("use in another context", LifecycleTest::elsewhere);
         tap.test("a forgotten buffer is freed, after its views", LifecycleTest::forgottenBuffer);
         tap.test("forgotten owners end", LifecycleTest::forgotten);
         tap.test("a forgotten ticket goes on to its end, and all objects outlive their context",
@@ -35,6 +36,21 @@ final class LifecycleTest {
         tap.test("the virtual machine ends inside a callback", () -> Child.run("exit-inside"));
         tap.test("the virtual machine ends with live objects", () -> Child.run("exit"));
         tap.finish();
+    }
+
+    private static void elsewhere() throws Exception {
+        try (Context context = Context.open(); Context other = Context.open();
+             Event event = context.event(0); Stream others = other.stream(0)) {
+            Tag tag = context.tag("weights", Contents.HOST, 0);
+            AllocOptions options = new AllocOptions().tag(tag);
+            for (Tap.Step step : List.<Tap.Step>of(() -> other.alloc(1, options), () -> other.pause(tag),
+                     () -> other.setLimit(new Scope().tag(tag), 1), () -> other.heap(new HeapOptions().tag(tag)),
+                     () -> other.lease(new LeaseOptions("lease").offer(tag)))) {
+                String message = fails(Result.INVALID_TAG, step).getMessage();
+                check(message.contains("\"weights\" belongs to another context"), message);
+            }
+            fails(Result.INVALID_HANDLE, () -> others.waitFor(event));
+        }
     }
 
     private static void closed() throws Exception {
