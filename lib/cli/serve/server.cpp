@@ -16,10 +16,6 @@ constexpr uint64_t kLookAtNameMs = 1000;  // whether somebody deleted the socket
 constexpr uint32_t kMostAtOnce = 16;      // messages of one connection before those of the others
 constexpr char kUnreadySocket[] = "serve.sock.new";
 
-Status system_failure(int error, const char *what) {
-  return fail_native(GMM_ERROR_SYSTEM, error, "%s: %s", what, ErrorText(error).text);
-}
-
 // 0: no client sends such a message.
 int64_t size_of(const ServeHeader &header) {
   if (header.is(ServeKind::kLeaseReport)) return sizeof(LeaseReport);

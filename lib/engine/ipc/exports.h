@@ -57,9 +57,8 @@ class IpcExports {
     uint64_t size;                // of all extents
     uint64_t granted_generation;  // of the last grant
     uint32_t extents;
-    uint32_t importers;                  // this context may be one
-    uint64_t first_extent, last_extent;  // ids
-    uint64_t next_extent_id;             // at the export: later memory at the same addresses has this or a larger one
+    uint32_t importers;       // this context may be one
+    uint64_t next_extent_id;  // at the export: later memory at the same addresses has this or a larger one
   };
   template <class Fn>
   bool for_each_extent(const Export &entry, Fn fn) const;
@@ -68,8 +67,6 @@ class IpcExports {
   Export *find(uint64_t id);
   template <typename Fn>
   Status with_live(uint64_t id, const uint8_t token[kIpcTokenSize], bool may_wait, Fn fn);
-  Status check_lives(const Export &entry, Heap &heap) const;
-  Status check_importable(const Export &entry, Heap &heap) const;
   Status count_importer(const Export &entry, bool is_own);
   Status find_or_add(const Block &block, Export *out);
   Status describe(const Block &block, Export *out) const;

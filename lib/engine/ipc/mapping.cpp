@@ -21,8 +21,9 @@ bool IpcMapping::is_of(const IpcHandle &handle, Device device) const {
 Status IpcMapping::check_block(const IpcHandle &handle, uint64_t timeout_ms, const IpcPolicy &policy) const {
   uintptr_t base = 0;
   if (is_own()) return own_->import_own(handle, false, &base);
-  IpcImport unused;
-  return is_fabric_ ? Status() : ipc_connect(handle, IpcWant::kCheck, timeout_ms, &unused, policy);
+  IpcConnection brief;
+  IpcAnswer unused;
+  return is_fabric_ ? Status() : ipc_connect(handle, IpcWant::kCheck, timeout_ms, &brief, &unused, policy);
 }
 
 Status IpcMapping::map_own() {
@@ -41,9 +42,9 @@ Status IpcMapping::map_handle(uint64_t timeout_ms, const IpcPolicy &policy) {
   // The exporter's size is the handle's: the driver maps whole allocations only.
   if (is_fabric_) return map_extents(&handle_.allocation_size, 1, nullptr);
   const bool is_legacy = handle_.route == IpcRoute::kLegacy;
-  IpcImport granted;
-  GMM_TRY(ipc_connect(handle_, is_legacy ? IpcWant::kCount : IpcWant::kDescriptors, timeout_ms, &granted, policy));
-  connection_ = static_cast<IpcConnection &&>(granted.connection);
+  const IpcWant want = is_legacy ? IpcWant::kCount : IpcWant::kDescriptors;
+  IpcAnswer granted;
+  GMM_TRY(ipc_connect(handle_, want, timeout_ms, &connection_, &granted, policy));
   const IpcReply &reply = granted.reply;
   if (kind_ == Kind::kVmm && reply.allocation_size != handle_.allocation_size)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE,
