@@ -70,11 +70,10 @@ struct gmm_lease {
     bool is_cancelled() const;
     bool is_over() const;
   };
-  gmm::Status begin_request(const gmm::LeaseAmounts &amounts, const Patience &patience);
-  gmm::Status wait_for_grant(const Patience &patience);
-  bool wait_change(const Patience &patience);
+  template <typename Fn>
+  bool wait_until(const Patience &patience, Fn fn);
+  gmm::Status take_grant(const Patience &patience, uint64_t *bytes);
   gmm::Status no_grant(const Patience &patience);
-  void end_request(bool is_in_use, uint64_t resumed_since);
   gmm::Status resume_offers(gmm::TicketState *ticket, uint64_t *bytes);
 
   gmm::Status begin();
