@@ -118,12 +118,11 @@ bool LeaseArbiter::read_rows(const LeaseReport &report, Row rows[kLeaseDevices])
 }
 
 void LeaseArbiter::replace_rows(Member *member, const Row rows[kLeaseDevices], uint32_t count) {
-  for (uint32_t i = 0; i < count; ++i) ++rows[i].of->users;
-  for (const Row &row : member->used_rows()) --row.of->users;
   std::copy_n(rows, count, member->rows);
   member->row_count = count;
   for (uint64_t i = devices_.size(); i-- != 0;) {
-    if (devices_[i]->users != 0) continue;
+    if (std::any_of(members_.begin(), members_.end(), [&](const Member *each) { return each->row_of(devices_[i]); }))
+      continue;
     allocator_.destroy(devices_[i]);
     devices_.erase_unordered(i);
   }
@@ -290,8 +289,16 @@ LeaseArbiter::Served LeaseArbiter::serve(Member &waiting) {
   }
   waiting.answers_due_since = 0;
   if (may_be_denied(waiting)) {
-    doubt_or_deny(waiting);
-    return waiting.phase == Phase::kDenied ? Served::kDone : Served::kLater;
+    // The reports of a round are of different moments, so it is the second one that counts.
+    const bool was_doubted = waiting.doubted_request == waiting.report.request;
+    waiting.doubted_request = waiting.report.request;
+    if (!was_doubted) {
+      begin_rounds_of(waiting);
+      return Served::kLater;
+    }
+    answer(waiting, LeaseAnswer::kDenied, Phase::kDenied);
+    explain(waiting, "free memory and all offers are less than that: ");
+    return Served::kDone;
   }
   if (!choose(&plan)) return Served::kLater;
   const bool may_tell_all = std::all_of(plan.chosen.begin(), plan.chosen.end(),
@@ -387,16 +394,6 @@ bool LeaseArbiter::can_ever_be_met(const Member &waiting) const {
     if (own.wanted > reachable - std::min(reachable, floors)) return false;
   }
   return true;
-}
-
-// The reports of a round are of different moments, so it is the second one that counts.
-void LeaseArbiter::doubt_or_deny(Member &waiting) {
-  if (waiting.doubted_request != waiting.report.request) {
-    waiting.doubted_request = waiting.report.request;
-    return begin_rounds_of(waiting);
-  }
-  answer(waiting, LeaseAnswer::kDenied, Phase::kDenied);
-  explain(waiting, "free memory and all offers are less than that: ");
 }
 
 // --- Plans -----------------------------------------------------------------------------------------------------------

@@ -54,7 +54,6 @@ class LeaseArbiter : NoCopy {
 
   struct Device {
     LeaseUuid uuid;
-    uint32_t users = 0;        // members with a row of it
     bool is_wanted = false;    // by somebody who waits
     bool is_claimed = false;   // in this step: by an earlier request
     uint64_t changed = 0;      // the round that began with its last change
@@ -182,7 +181,6 @@ class LeaseArbiter : NoCopy {
   Served serve(Member &waiting);
   void answer(Member &waiting, LeaseAnswer answer, Phase phase);
   void grant(Member &waiting);
-  void doubt_or_deny(Member &waiting);
   bool choose(Plan *plan);
   void tell(Plan &plan);
   void ask(Plan &plan);

@@ -26,10 +26,6 @@ constexpr uint64_t kAgainMs = 20;                         // between tries to me
 constexpr uint64_t kMostShortMs = 500;                    // between tries to resume
 constexpr uint64_t kMostWaitMs = 60'000, kCancelMs = 20;  // between looks at the time, and at a ticket
 
-Status open_directory(Context &context, int32_t *out, char path[kIpcPathSize]) {
-  return ipc_directory_open_own(out, path, context.ipc().policy());
-}
-
 // A connection to a server of a permitted user; *out is -1. 0 or the system's error number.
 int connect_server(int32_t directory, const IpcPolicy &policy, int32_t *out, PeerUser *peer) {
   int error = os::make_socket(out);
@@ -75,7 +71,7 @@ Status gmm_lease::create(Context &context, const gmm_lease_desc &desc, gmm_lease
 }
 
 Status gmm_lease::begin() {
-  GMM_TRY(open_directory(context, &directory_, folder_));
+  GMM_TRY(ipc_directory_open_own(&directory_, folder_, context.ipc().policy()));
   if (const int error = poller_.open(); error != 0) return system_failure(error, "gmm_lease_create(): epoll");
   const int error = start_thread(&thread_, ThreadSignals::kNone, thread_entry<gmm_lease, &gmm_lease::run>, this);
   return error == 0 ? Status() : system_failure(error, "gmm_lease_create(): pthread_create");
@@ -519,7 +515,7 @@ void gmm_lease::ask() {
 Status gmm_lease::list(Context &context, uint64_t index, uint64_t timeout_ms, gmm_lease_entry_info *out) {
   int32_t directory = -1, socket = -1;
   char folder[kIpcPathSize];
-  GMM_TRY(open_directory(context, &directory, folder));
+  GMM_TRY(ipc_directory_open_own(&directory, folder, context.ipc().policy()));
   PeerUser peer;
   int error = connect_server(directory, context.ipc().policy(), &socket, &peer);
   os::close_socket(directory);

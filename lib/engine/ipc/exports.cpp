@@ -49,16 +49,15 @@ IpcExports::Export *IpcExports::find(uint64_t id) {
   return found != exports_.end() && found->id == id ? found : nullptr;
 }
 
-bool IpcExports::is_block_live(const Export &entry) const {
-  Block block;
-  return first_extent(entry) != nullptr && find_block(core_, reinterpret_cast<void *>(entry.block), &block) &&
-         block.base == entry.block;
-}
-
 // Removes the exports whose memory is gone and that nobody imports. The next removal comes
 // when there are twice as many exports, so that the cost of each export is constant on average. With mutex_ held.
 void IpcExports::remove_stale() {
-  const auto is_stale = [this](const Export &entry) { return entry.importers == 0 && !is_block_live(entry); };
+  const auto is_stale = [this](const Export &entry) {
+    Block block;
+    return entry.importers == 0 &&
+           (first_extent(entry) == nullptr || !find_block(core_, reinterpret_cast<void *>(entry.block), &block) ||
+            block.base != entry.block);
+  };
   exports_.truncate(
       static_cast<uint64_t>(std::remove_if(exports_.begin(), exports_.end(), is_stale) - exports_.begin()));
   remove_stale_at_ = exports_.size() * 2 + 64;

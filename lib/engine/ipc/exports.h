@@ -8,8 +8,7 @@
 // An import in the exporting process returns the original address and counts like any other: the block's memory stays
 // after its free until the import is closed. It does not stand in the way of a pause, which keeps the address.
 //
-// The broker's thread never waits for the lock of a heap, which a pause holds for long. grant() answers BUSY, and the
-// operation frees what importer_gone() left (Heap::free_held_for_importers()).
+// An operation that has the heap frees what importer_gone() left (Heap::free_held_for_importers()).
 #ifndef GMM_ENGINE_IPC_EXPORTS_H
 #define GMM_ENGINE_IPC_EXPORTS_H
 
@@ -72,7 +71,6 @@ class IpcExports {
   Status describe(const Block &block, Export *out) const;
   Status make_token(Export *entry) const;
   void add_fabric(Extent &extent, IpcHandle *handle) const;
-  bool is_block_live(const Export &entry) const;
   void remove_stale();
 
   Core &core_;

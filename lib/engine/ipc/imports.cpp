@@ -26,8 +26,8 @@ uint64_t fd_bits(const Peer &peer) {
 
 Range range_of(const IpcMapping &mapping) {
   return Range{reinterpret_cast<uint64_t>(mapping.base()), mapping.size(),
-               IpcImports::place(mapping.kind(), mapping.device()) | (mapping.is_legacy() ? kLegacyBit : 0) |
-                   fd_bits(mapping.connection().peer)};
+               static_cast<uint64_t>(mapping.kind()) | static_cast<uint64_t>(mapping.device().ordinal) << 4 |
+                   (mapping.is_legacy() ? kLegacyBit : 0) | fd_bits(mapping.connection().peer)};
 }
 
 }  // namespace

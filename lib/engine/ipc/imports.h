@@ -48,9 +48,6 @@ class IpcImports {
   bool find(const void *address, Range *out) const {
     return mapping_table_.find(reinterpret_cast<uint64_t>(address), out);
   }
-  static uint64_t place(Kind kind, Device device) {
-    return static_cast<uint64_t>(kind) | static_cast<uint64_t>(device.ordinal) << 4;
-  }
   static Kind kind(const Range &range) { return static_cast<Kind>(range.value & 0x7); }
   static Device device(const Range &range) { return Device{static_cast<int32_t>(range.value >> 4 & 0xff)}; }
   // Whether the exporter lives and has not revoked the memory; a system call. kAlive for the mapping of a descriptor,
