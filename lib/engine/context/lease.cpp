@@ -8,7 +8,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/process.h"
 #include "base/spawn.h"
 #include "engine/ipc/directory.h"
 
@@ -234,12 +233,6 @@ Status gmm_lease::take_grant(const Patience &patience, uint64_t *bytes) {
     wake();
   }
 }
-
-bool gmm_lease::Patience::is_cancelled() const {
-  return ticket != nullptr && ticket->cancelled.load(std::memory_order_relaxed) != 0;
-}
-
-bool gmm_lease::Patience::is_over() const { return is_cancelled() || milliseconds_until(deadline) == 0; }
 
 // Until fn() is true. False: the time is over, or the ticket is cancelled.
 template <typename Fn>

@@ -17,6 +17,7 @@
 #include <gmm/lease.h>
 
 #include "base/local_socket.h"
+#include "base/process.h"
 #include "base/thread.h"
 #include "engine/context/context.h"
 #include "engine/lease/member.h"
@@ -67,8 +68,8 @@ struct gmm_lease {
   struct Patience {
     uint64_t deadline, timeout_ms;
     gmm::TicketState *ticket;
-    bool is_cancelled() const;
-    bool is_over() const;
+    bool is_cancelled() const { return ticket != nullptr && ticket->cancelled.load(std::memory_order_relaxed) != 0; }
+    bool is_over() const { return is_cancelled() || gmm::milliseconds_until(deadline) == 0; }
   };
   template <typename Fn>
   bool wait_until(const Patience &patience, Fn fn);

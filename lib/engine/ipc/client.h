@@ -30,8 +30,8 @@ struct IpcConnection : NoCopy {
   IpcEndpoint exporter;
 };
 
-// One request over a new connection. A failure leaves it closed. `reply.extents` is 0 but for IpcWant::kDescriptors; all
-// are at most the handle's size.
+// One request over a new connection, which a failure leaves closed. `reply.extents` is 0 but for IpcWant::kDescriptors;
+// all are at most the handle's size.
 // Errors: IPC_PEER_GONE (no such process or socket, the exporter ended, or the memory was freed or replaced),
 // IPC_REFUSED, IPC_TIMEOUT, SYSTEM (this process is out of descriptors).
 Status ipc_connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcConnection *connection,

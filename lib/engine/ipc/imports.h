@@ -5,8 +5,7 @@
 // and counts the imports of each; it goes with the last one. Each import of a descriptor is a mapping of its own, with
 // one block. Queries search mappings and blocks by address without a lock.
 //
-// Nobody waits for an exporter or a device while holding the table's lock. A mapping that a thread maps or unmaps
-// stands in the table during that time, so other imports of the same memory wait for that thread.
+// A mapping that a thread maps or unmaps stands in the table, so other imports of the same memory wait for that thread.
 #ifndef GMM_ENGINE_IPC_IMPORTS_H
 #define GMM_ENGINE_IPC_IMPORTS_H
 
