@@ -249,6 +249,16 @@ class LockGuard : UnlockAtEnd<Lock> {
   explicit LockGuard(Lock &lock) : UnlockAtEnd<Lock>((lock.lock(), lock)) {}
 };
 
+// Gives the lock up until the end of the scope.
+class Unlocked : NoCopy {
+ public:
+  explicit Unlocked(Mutex &mutex) : mutex_(mutex) { mutex_.unlock(); }
+  ~Unlocked() { mutex_.lock(); }
+
+ private:
+  Mutex &mutex_;
+};
+
 class Condition {
  public:
   void wait(Mutex &mutex) {

@@ -66,6 +66,9 @@ struct ErrorText {
   char buffer[128];
   const char *text;
 };
+inline Status system_failure(int error, const char *what) {
+  return fail_native(GMM_ERROR_SYSTEM, error, "%s: %s", what, ErrorText(error).text);
+}
 
 }  // namespace gmm
 

@@ -59,8 +59,9 @@ struct Target {
     handle.allocation = kAllocation;
     handle.allocation_size = kAllocationSize;
     std::memcpy(handle.token, kToken, sizeof kToken);
-    IpcImport import;
-    require(ipc_connect(handle, IpcWant::kCount, 30000, &import).ok());
+    IpcConnection connection;
+    IpcAnswer answer;
+    require(ipc_connect(handle, IpcWant::kCount, 30000, &connection, &answer).ok());
   }
 };
 

@@ -28,17 +28,9 @@ bool is_valid(const LeaseReport &report) {
 }
 
 Phase phase_of(const LeaseReport &report, const LeaseCommand &command) {
-  switch (report.state) {
-    case LeaseState::kIdle:
-      return Phase::kIdle;
-    case LeaseState::kTaking:
-      return Phase::kTaking;
-    case LeaseState::kInUse:
-      return Phase::kInUse;
-    case LeaseState::kWaiting:
-      break;
-  }
-  if (!command.answers(report.request, report.attempt)) return Phase::kWaiting;
+  static constexpr Phase kOfStates[] = {Phase::kIdle, Phase::kWaiting, Phase::kTaking, Phase::kInUse};
+  if (report.state != LeaseState::kWaiting || !command.answers(report.request, report.attempt))
+    return kOfStates[static_cast<uint32_t>(report.state)];
   return command.answer == LeaseAnswer::kGranted ? Phase::kGranted : Phase::kDenied;
 }
 
@@ -65,18 +57,18 @@ LeaseArbiter::Member *LeaseArbiter::add(int32_t process, void *user) {
 
 // A member that was cut off may come again: the rest of its grant stays for a while.
 void LeaseArbiter::remove(Member *member, uint64_t now) {
-  for (uint32_t i = 0; i < member->row_count; ++i) {
-    Row &row = member->rows[i];
+  now_ = now;
+  for (Row &row : member->used_rows()) {
     const uint64_t granted = member->may_hold_a_grant() ? row.granted : 0;
     static_cast<LeaseRow &>(row) = LeaseRow{};
     row.granted = granted;
     row.give = 0;
     begin_round_of_taking(row.of);
   }
-  member->gone_at = member->phase == Phase::kNew ? 0 : now;
+  member->gone_at = member->phase == Phase::kNew ? 0 : now_;
   member->phase = Phase::kGone;
   member->command.give = 0;
-  end_those_gone(now);
+  end_those_gone();
 }
 
 void LeaseArbiter::end_member(uint64_t index) {
@@ -86,15 +78,15 @@ void LeaseArbiter::end_member(uint64_t index) {
   allocator_.destroy(member);
 }
 
-void LeaseArbiter::end_those_gone(uint64_t now) {
+void LeaseArbiter::end_those_gone() {
   for (uint64_t i = members_.size(); i-- != 0;) {
     const Member &member = *members_[i];
     if (member.phase != Phase::kGone) continue;
-    if (now < member.gone_at + kGraceMs) {
+    if (now_ < member.gone_at + kGraceMs) {
       wake_at(member.gone_at + kGraceMs);
       continue;
     }
-    for (uint32_t k = 0; k < member.row_count; ++k) begin_round_of_taking(member.rows[k].of);
+    for (const Row &row : member.used_rows()) begin_round_of_taking(row.of);
     end_member(i);
   }
 }
@@ -126,12 +118,11 @@ bool LeaseArbiter::read_rows(const LeaseReport &report, Row rows[kLeaseDevices])
 }
 
 void LeaseArbiter::replace_rows(Member *member, const Row rows[kLeaseDevices], uint32_t count) {
-  for (uint32_t i = 0; i < count; ++i) ++rows[i].of->users;
-  for (uint32_t i = 0; i < member->row_count; ++i) --member->rows[i].of->users;
   std::copy_n(rows, count, member->rows);
   member->row_count = count;
   for (uint64_t i = devices_.size(); i-- != 0;) {
-    if (devices_[i]->users != 0) continue;
+    if (std::any_of(members_.begin(), members_.end(), [&](const Member *each) { return each->row_of(devices_[i]); }))
+      continue;
     allocator_.destroy(devices_[i]);
     devices_.erase_unordered(i);
   }
@@ -147,6 +138,7 @@ void LeaseArbiter::for_others(const Member &waiting, const Device *device, Fn fn
 // --- Reports ---------------------------------------------------------------------------------------------------------
 
 bool LeaseArbiter::receive(Member *member, const LeaseReport &report, uint64_t now) {
+  now_ = now;
   if (!is_valid(report) || report.round > round_ || report.gave > last_give_) return false;
   const LeaseReport &last = member->report;
   if (report.number <= last.number) return true;
@@ -188,21 +180,19 @@ bool LeaseArbiter::receive(Member *member, const LeaseReport &report, uint64_t n
              (is_step && (has_moved || row.wanted != 0)) || (has_carried_out && (has_moved || before.give != 0)))
       begin_round(row.of);
   }
-  for (uint32_t i = 0; i < member->row_count; ++i)
-    if (member->rows[i].promised() != 0) {
-      const Device *device = member->rows[i].of;
-      const bool stays = std::any_of(rows, rows + report.devices, [&](const Row &row) { return row.of == device; });
-      if (!stays) begin_round_of_taking(member->rows[i].of);
-    }
-  if (has_carried_out && !has_given) member->refused_until = now + kRefusedMs;
+  for (const Row &before : member->used_rows()) {
+    const bool stays = std::any_of(rows, rows + report.devices, [&](const Row &row) { return row.of == before.of; });
+    if (!stays && before.promised() != 0) begin_round_of_taking(before.of);
+  }
+  if (has_carried_out && !has_given) member->refused_until = now_ + kRefusedMs;
   if (is_first) member->must_send = true;
-  if (is_first || is_answer) member->silent_since = now;  // it may be slow, but it answers
+  if (is_first || is_answer) member->silent_since = now_;  // it may be slow, but it answers
   if (report.state != LeaseState::kWaiting) member->waits_for_others = 0;
   if (is_step) member->answers_due_since = 0;
   if (report.request != last.request) member->command.text[0] = 0;
-  member->resident_until = now + report.residency_ms - std::min(report.grant_ms, report.residency_ms);
+  member->resident_until = now_ + report.residency_ms - std::min(report.grant_ms, report.residency_ms);
   // A report that was under way for long says too little.
-  const uint64_t since = now - std::min(now, report.state_ms);
+  const uint64_t since = now_ - std::min(now_, report.state_ms);
   member->state_since = is_same_state ? std::min(member->state_since, since) : since;
   member->report = report;
   member->phase = phase;
@@ -213,21 +203,24 @@ bool LeaseArbiter::receive(Member *member, const LeaseReport &report, uint64_t n
 // --- Decisions -------------------------------------------------------------------------------------------------------
 
 uint64_t LeaseArbiter::step(uint64_t now) {
+  now_ = now;
   wake_ = UINT64_MAX;
-  end_those_gone(now);
+  end_those_gone();
   Vector<Member *> queue(allocator_);
-  if (!find_waiting(&queue)) return now + kLookMs;
-  const bool was_stopped = looks_at_ != 0 && now >= looks_at_ + kAnswerMs;
-  looks_at_ = queue.empty() ? 0 : now + kLookMs;
+  if (!find_waiting(&queue)) return now_ + kLookMs;
+  const bool was_stopped = looks_at_ != 0 && now_ >= looks_at_ + kAnswerMs;
+  looks_at_ = queue.empty() ? 0 : now_ + kLookMs;
   if (queue.empty()) return wake_;
   wake_at(looks_at_);
   // The arbiter was stopped itself, and newer reports than those that it has read may be under way.
   for (Device *device : devices_)
     if (was_stopped) begin_round_of_taking(device);
-  keep_rounds_young(now);
-  if (now < decides_from()) return wake_;
+  // A report may have been lost after its sender had answered the round.
+  for (Device *device : devices_)
+    if (device->is_wanted && now_ >= device->round_since + kRoundMs) begin_round(device);
+  if (now_ < decides_from()) return wake_;
   std::sort(queue.begin(), queue.end(), [&](const Member *a, const Member *b) {
-    const bool a_is_old = now - a->state_since >= kOldMs, b_is_old = now - b->state_since >= kOldMs;
+    const bool a_is_old = now_ - a->state_since >= kOldMs, b_is_old = now_ - b->state_since >= kOldMs;
     if (a_is_old != b_is_old) return a_is_old;
     if (!a_is_old && a->report.priority != b->report.priority) return a->report.priority > b->report.priority;
     if (a->state_since != b->state_since) return a->state_since < b->state_since;
@@ -236,13 +229,13 @@ uint64_t LeaseArbiter::step(uint64_t now) {
   bool plans_are_known = true;
   for (Member *next : queue) {
     const bool is_behind = is_behind_others(*next, plans_are_known);
-    const Served served = is_behind ? Served::kLater : serve(*next, now);
+    const Served served = is_behind ? Served::kLater : serve(*next);
     if (is_behind && next->command.text[0] == 0) explain(*next, "it waits behind others; ");
     // A process that does not answer holds up nobody.
-    if (served == Served::kDone || is_silent(*next, now)) continue;
+    if (served == Served::kDone || is_silent(*next)) continue;
     plans_are_known = plans_are_known && served == Served::kPlanned;
-    for (uint32_t i = 0; i < next->row_count; ++i)
-      if (next->rows[i].wanted != 0 || next->rows[i].offered != 0) next->rows[i].of->is_claimed = true;
+    for (const Row &row : next->used_rows())
+      if (row.wanted != 0 || row.offered != 0) row.of->is_claimed = true;
   }
   return wake_;
 }
@@ -254,21 +247,10 @@ bool LeaseArbiter::find_waiting(Vector<Member *> *queue) {
     member->is_planned = false;
     if (!member->has_request()) continue;
     if (!queue->push_back(member)) return false;
-    for (uint32_t i = 0; i < member->row_count; ++i)
-      if (member->rows[i].wanted != 0) member->rows[i].of->is_wanted = true;
+    for (const Row &row : member->used_rows())
+      if (row.wanted != 0) row.of->is_wanted = true;
   }
   return true;
-}
-
-// A report may have been lost after its sender had answered the round.
-void LeaseArbiter::keep_rounds_young(uint64_t now) {
-  for (Device *device : devices_) {
-    if (device->round_seen != device->changed) {
-      device->round_seen = device->changed;
-      device->round_since = now;
-    }
-    if (device->is_wanted && now >= device->round_since + kRoundMs) begin_round(device);
-  }
 }
 
 // An earlier request keeps its devices. A request of nothing, of a member that has nothing that an earlier one needs,
@@ -276,15 +258,14 @@ void LeaseArbiter::keep_rounds_young(uint64_t now) {
 bool LeaseArbiter::is_behind_others(const Member &waiting, bool plans_are_known) const {
   if (waiting.is_giving()) return true;
   bool is_claimed = false, wants_nothing = true;
-  for (uint32_t i = 0; i < waiting.row_count; ++i) {
-    const Row &row = waiting.rows[i];
+  for (const Row &row : waiting.used_rows()) {
     is_claimed = is_claimed || (row.of->is_claimed && (row.wanted != 0 || row.offered != 0));
     wants_nothing = wants_nothing && row.wanted == 0;
   }
   return is_claimed && !(wants_nothing && !waiting.is_planned && plans_are_known);
 }
 
-LeaseArbiter::Served LeaseArbiter::serve(Member &waiting, uint64_t now) {
+LeaseArbiter::Served LeaseArbiter::serve(Member &waiting) {
   if (waiting.phase != Phase::kWaiting) return Served::kDone;
   if (!is_measure_fresh(waiting)) return Served::kLater;
   Plan plan{.waiting = waiting};
@@ -297,33 +278,41 @@ LeaseArbiter::Served LeaseArbiter::serve(Member &waiting, uint64_t now) {
     grant(waiting);
     return Served::kDone;
   }
-  if (is_memory_coming(waiting, now)) {
+  if (is_memory_coming(waiting)) {
     waiting.answers_due_since = 0;
     return Served::kLater;
   }
   // Others may change all the time, or be slow. Their last reports are good enough for a plan.
-  if (are_answers_due(waiting, now)) {
-    if (waiting.answers_due_since == 0) waiting.answers_due_since = now;
-    if (now < waiting.answers_due_since + kAnswerMs) return Served::kLater;
+  if (are_answers_due(waiting)) {
+    if (waiting.answers_due_since == 0) waiting.answers_due_since = now_;
+    if (now_ < waiting.answers_due_since + kAnswerMs) return Served::kLater;
   }
   waiting.answers_due_since = 0;
-  if (may_be_denied(waiting, now)) {
-    doubt_or_deny(waiting);
-    return waiting.phase == Phase::kDenied ? Served::kDone : Served::kLater;
+  if (may_be_denied(waiting)) {
+    // The reports of a round are of different moments, so it is the second one that counts.
+    const bool was_doubted = waiting.doubted_request == waiting.report.request;
+    waiting.doubted_request = waiting.report.request;
+    if (!was_doubted) {
+      begin_rounds_of(waiting);
+      return Served::kLater;
+    }
+    answer(waiting, LeaseAnswer::kDenied, Phase::kDenied);
+    explain(waiting, "free memory and all offers are less than that: ");
+    return Served::kDone;
   }
-  if (!choose(&plan, now)) return Served::kLater;
+  if (!choose(&plan)) return Served::kLater;
   const bool may_tell_all = std::all_of(plan.chosen.begin(), plan.chosen.end(),
                                         [](const Candidate &candidate) { return candidate.rank == 0; });
   if (plan.is_filled && may_tell_all)
-    tell(plan, now);
+    tell(plan);
   else
-    ask(plan, now);
+    ask(plan);
   return Served::kPlanned;
 }
 
 bool LeaseArbiter::is_measure_fresh(const Member &waiting) const {
-  for (uint32_t i = 0; i < waiting.row_count; ++i)
-    if (waiting.rows[i].wanted != 0 && waiting.report.round < waiting.rows[i].of->taken) return false;
+  for (const Row &row : waiting.used_rows())
+    if (row.wanted != 0 && waiting.report.round < row.of->taken) return false;
   return true;
 }
 
@@ -343,21 +332,24 @@ void LeaseArbiter::answer(Member &waiting, LeaseAnswer answer, Phase phase) {
   waiting.must_send = true;
 }
 
+void LeaseArbiter::begin_rounds_of(const Member &waiting) {
+  for (const Row &row : waiting.used_rows())
+    if (row.wanted != 0) begin_round(row.of);
+}
+
 void LeaseArbiter::grant(Member &waiting) {
   answer(waiting, LeaseAnswer::kGranted, Phase::kGranted);
-  for (uint32_t i = 0; i < waiting.row_count; ++i) {
-    waiting.rows[i].granted = waiting.rows[i].wanted;
-    if (waiting.rows[i].wanted != 0) begin_round(waiting.rows[i].of);
-  }
+  for (Row &row : waiting.used_rows()) row.granted = row.wanted;
+  begin_rounds_of(waiting);
 }
 
 // Somebody gives up memory that the request wants.
-bool LeaseArbiter::is_memory_coming(const Member &waiting, uint64_t now) const {
+bool LeaseArbiter::is_memory_coming(const Member &waiting) const {
   bool is_coming = false;
-  for (uint32_t i = 0; i < waiting.row_count; ++i) {
-    if (waiting.rows[i].wanted == 0) continue;
-    for_others(waiting, waiting.rows[i].of, [&](const Member &other, const Row &row) {
-      is_coming = is_coming || (other.is_giving() && row.give != 0 && now < other.give_until);
+  for (const Row &wanted : waiting.used_rows()) {
+    if (wanted.wanted == 0) continue;
+    for_others(waiting, wanted.of, [&](const Member &other, const Row &row) {
+      is_coming = is_coming || (other.is_giving() && row.give != 0 && now_ < other.give_until);
     });
   }
   return is_coming;
@@ -365,56 +357,43 @@ bool LeaseArbiter::is_memory_coming(const Member &waiting, uint64_t now) const {
 
 // Whether a member answered the rounds of the devices that the request wants.
 bool LeaseArbiter::has_answered(const Member &member, const Member &waiting) const {
-  for (uint32_t i = 0; i < waiting.row_count; ++i) {
-    const Device *device = waiting.rows[i].of;
-    const bool is_shared = waiting.rows[i].wanted != 0 && member.row_of(device) != nullptr;
-    if (is_shared && (!member.is_connected() || member.report.round < device->changed)) return false;
+  for (const Row &row : waiting.used_rows()) {
+    const bool is_shared = row.wanted != 0 && member.row_of(row.of) != nullptr;
+    if (is_shared && (!member.is_connected() || member.report.round < row.of->changed)) return false;
   }
   return true;
 }
 
 // It was asked for a report, and did not answer in time.
-bool LeaseArbiter::is_silent(const Member &member, uint64_t now) const {
-  return member.command.round > member.report.round && now >= member.silent_since + kAnswerMs;
+bool LeaseArbiter::is_silent(const Member &member) const {
+  return member.command.round > member.report.round && now_ >= member.silent_since + kAnswerMs;
 }
 
-bool LeaseArbiter::are_answers_due(const Member &waiting, uint64_t now) const {
+bool LeaseArbiter::are_answers_due(const Member &waiting) const {
   return std::any_of(members_.begin(), members_.end(), [&](const Member *member) {
     if (has_answered(*member, waiting)) return false;
-    return member == &waiting || (member->is_connected() && !is_silent(*member, now));
+    return member == &waiting || (member->is_connected() && !is_silent(*member));
   });
 }
 
 // A missing answer denies nobody.
-bool LeaseArbiter::may_be_denied(const Member &waiting, uint64_t now) const {
-  return now >= denies_from() && !can_ever_be_met(waiting) &&
+bool LeaseArbiter::may_be_denied(const Member &waiting) const {
+  return now_ >= denies_from() && !can_ever_be_met(waiting) &&
          std::all_of(members_.begin(), members_.end(),
                      [&](const Member *member) { return has_answered(*member, waiting); });
 }
 
 // By free memory and all offers, in use or not, less the floors of others.
 bool LeaseArbiter::can_ever_be_met(const Member &waiting) const {
-  for (uint32_t i = 0; i < waiting.row_count; ++i) {
-    uint64_t reachable = waiting.rows[i].free, floors = 0;
-    for_others(waiting, waiting.rows[i].of, [&](const Member &, const Row &row) {
+  for (const Row &own : waiting.used_rows()) {
+    uint64_t reachable = own.free, floors = 0;
+    for_others(waiting, own.of, [&](const Member &, const Row &row) {
       reachable += row.gain();
       floors += row.floor_left();
     });
-    if (waiting.rows[i].wanted > reachable - std::min(reachable, floors)) return false;
+    if (own.wanted > reachable - std::min(reachable, floors)) return false;
   }
   return true;
-}
-
-// The reports of a round are of different moments, so it is the second one that counts.
-void LeaseArbiter::doubt_or_deny(Member &waiting) {
-  if (waiting.doubted_request != waiting.report.request) {
-    waiting.doubted_request = waiting.report.request;
-    for (uint32_t i = 0; i < waiting.row_count; ++i)
-      if (waiting.rows[i].wanted != 0) begin_round(waiting.rows[i].of);
-    return;
-  }
-  answer(waiting, LeaseAnswer::kDenied, Phase::kDenied);
-  explain(waiting, "free memory and all offers are less than that: ");
 }
 
 // --- Plans -----------------------------------------------------------------------------------------------------------
@@ -442,14 +421,14 @@ bool LeaseArbiter::Plan::fills(const Member *without) const {
 
 // Chooses as many members as fill the missing bytes; then, from the last on, leaves out superfluous ones. False: there
 // is no memory.
-bool LeaseArbiter::choose(Plan *plan, uint64_t now) {
+bool LeaseArbiter::choose(Plan *plan) {
   Vector<Candidate> candidates(allocator_);
   for (Member *other : members_) {
     const bool may_give = other->phase != Phase::kGone && other->phase != Phase::kGranted && !other->is_giving();
-    if (other == &plan->waiting || !may_give || now < other->refused_until) continue;
+    if (other == &plan->waiting || !may_give || now_ < other->refused_until) continue;
     if (!plan->helps(*other)) continue;
-    const uint64_t idle_s = (now - std::min(now, other->state_since)) / 1000;
-    const uint32_t rank = other->uses() ? 2 : now < other->resident_until ? 1 : 0;
+    const uint64_t idle_s = (now_ - std::min(now_, other->state_since)) / 1000;
+    const uint32_t rank = other->uses() ? 2 : now_ < other->resident_until ? 1 : 0;
     if (!candidates.push_back(Candidate{other, rank, static_cast<uint64_t>(std::bit_width(idle_s))})) return false;
   }
   std::sort(candidates.begin(), candidates.end(), [](const Candidate &a, const Candidate &b) {
@@ -474,13 +453,12 @@ bool LeaseArbiter::choose(Plan *plan, uint64_t now) {
 }
 
 // Commands the chosen members to give up the missing bytes.
-void LeaseArbiter::tell(Plan &plan, uint64_t now) {
+void LeaseArbiter::tell(Plan &plan) {
   plan.waiting.waits_for_others = 0;
   for (const Candidate &candidate : plan.chosen) {
     Member &giver = *candidate.member;
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < giver.row_count; ++i) {
-      Row &row = giver.rows[i];
+    for (Row &row : giver.used_rows()) {
       row.give = 0;
       for (uint32_t k = 0; k < plan.waiting.row_count; ++k) {
         if (plan.waiting.rows[k].of != row.of) continue;
@@ -490,43 +468,43 @@ void LeaseArbiter::tell(Plan &plan, uint64_t now) {
       bytes += row.give;
     }
     giver.command.give = ++last_give_;
-    giver.give_until = now + kPatienceMs + bytes / kBytesPerMs;
+    giver.give_until = now_ + kPatienceMs + bytes / kBytesPerMs;
     giver.must_send = true;
   }
 }
 
 // Asks the chosen members that are in use; after a while all that have something. A member is asked for a lower
 // priority only when that request is old.
-void LeaseArbiter::ask(Plan &plan, uint64_t now) {
+void LeaseArbiter::ask(Plan &plan) {
   Member &waiting = plan.waiting;
   explain(waiting, "");
-  if (waiting.waits_for_others == 0) waiting.waits_for_others = now;
-  const bool asks_all = !plan.is_filled || now >= waiting.waits_for_others + kAskAgainMs;
-  const bool is_old = now - waiting.state_since >= kOldMs;
+  if (waiting.waits_for_others == 0) waiting.waits_for_others = now_;
+  const bool asks_all = !plan.is_filled || now_ >= waiting.waits_for_others + kAskAgainMs;
+  const bool is_old = now_ - waiting.state_since >= kOldMs;
   for (Member *user : members_) {
     if (user->phase != Phase::kInUse || !plan.helps(*user)) continue;
-    if (now < user->resident_until)
+    if (now_ < user->resident_until)
       wake_at(user->resident_until);
     else if ((user->is_planned || asks_all) && (is_old || waiting.report.priority >= user->report.priority))
-      ask_one(*user, waiting, now);
+      ask_one(*user, waiting);
   }
 }
 
 // Once a second, or at once when nobody waits any more for whom it was asked.
-void LeaseArbiter::ask_one(Member &user, const Member &waiting, uint64_t now) {
+void LeaseArbiter::ask_one(Member &user, const Member &waiting) {
   const bool still_waits = std::any_of(members_.begin(), members_.end(), [&](const Member *member) {
     return member->phase == Phase::kWaiting && member->report.identity == user.asked_identity &&
            member->report.request == user.asked_request;
   });
-  if (still_waits && now < user.asked_at + kAskAgainMs) return;
+  if (still_waits && now_ < user.asked_at + kAskAgainMs) return;
   user.asked_identity = waiting.report.identity;
   user.asked_request = waiting.report.request;
-  user.asked_at = now;
+  user.asked_at = now_;
   gmm_lease_ask &asked = user.command.asked;
   ++user.command.ask;
   asked.bytes = 0;
-  for (uint32_t i = 0; i < waiting.row_count; ++i) asked.bytes += waiting.rows[i].wanted;
-  asked.waiting_ms = now - waiting.state_since;
+  for (const Row &row : waiting.used_rows()) asked.bytes += row.wanted;
+  asked.waiting_ms = now_ - waiting.state_since;
   asked.priority = waiting.report.priority;
   asked.process = waiting.process;
   std::memcpy(asked.name, waiting.report.name, sizeof asked.name);
@@ -543,8 +521,7 @@ void LeaseArbiter::explain(Member &waiting, const char *why) {
   };
   add("%s", why);
   const char *separator = "";
-  for (uint32_t i = 0; i < waiting.row_count; ++i) {
-    const Row &row = waiting.rows[i];
+  for (const Row &row : waiting.used_rows()) {
     if (row.wanted == 0) continue;
     const uint8_t *uuid = row.device.bytes;
     add("%sdevice %02x%02x%02x%02x: %" PRIu64 " bytes wanted, %" PRIu64 " free", separator, uuid[0], uuid[1], uuid[2],
@@ -569,10 +546,9 @@ LeaseArbiter::Member *LeaseArbiter::next_command(uint64_t now, LeaseCommand *out
   for (Member *member : members_) {
     if (member->phase == Phase::kGone) continue;
     uint64_t wanted_round = 0, round = member->command.round;
-    for (uint32_t i = 0; i < member->row_count; ++i) {
-      const Device &device = *member->rows[i].of;
-      round = std::max(round, device.changed);
-      if (device.is_wanted) wanted_round = std::max(wanted_round, device.changed);
+    for (const Row &row : member->used_rows()) {
+      round = std::max(round, row.of->changed);
+      if (row.of->is_wanted) wanted_round = std::max(wanted_round, row.of->changed);
     }
     const bool is_due = member->phase == Phase::kGranted || member->is_giving() || member->report.round < wanted_round;
     const bool is_new = member->must_send || member->command.round < wanted_round;
@@ -585,11 +561,8 @@ LeaseArbiter::Member *LeaseArbiter::next_command(uint64_t now, LeaseCommand *out
     ++member->command.number;
     *out = member->command;
     if (!member->is_giving()) out->give = 0;
-    for (uint32_t i = 0; i < member->row_count; ++i) {
-      if (out->give == 0 || member->rows[i].give == 0) continue;
-      out->rows[out->devices].device = member->rows[i].device;
-      out->rows[out->devices++].give = member->rows[i].give;
-    }
+    for (const Row &row : member->used_rows())
+      if (out->give != 0 && row.give != 0) out->rows[out->devices++] = LeaseCommand::Row{row.device, row.give};
     return member;
   }
   return nullptr;

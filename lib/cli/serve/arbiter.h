@@ -29,6 +29,8 @@
 #ifndef GMM_CLI_SERVE_ARBITER_H
 #define GMM_CLI_SERVE_ARBITER_H
 
+#include <span>
+
 #include "base/vector.h"
 #include "engine/lease/messages.h"
 
@@ -52,13 +54,11 @@ class LeaseArbiter : NoCopy {
 
   struct Device {
     LeaseUuid uuid;
-    uint32_t users = 0;        // members with a row of it
     bool is_wanted = false;    // by somebody who waits
     bool is_claimed = false;   // in this step: by an earlier request
     uint64_t changed = 0;      // the round that began with its last change
     uint64_t taken = 0;        // with the last time that somebody may have taken memory that was kept
-    uint64_t round_since = 0;  // when the arbiter first saw the round `changed`,
-    uint64_t round_seen = 0;   // which is this one
+    uint64_t round_since = 0;  // when the round `changed` began
   };
   // A member's bytes of a device: its report's, but for `granted`, and the bytes that it must give up.
   struct Row : LeaseRow {
@@ -105,9 +105,11 @@ class LeaseArbiter : NoCopy {
     bool uses() const { return phase == Phase::kTaking || phase == Phase::kInUse; }
     bool may_hold_a_grant() const { return phase == Phase::kGranted || uses(); }
     bool is_giving() const { return command.give > report.gave; }
+    std::span<Row> used_rows() { return {rows, row_count}; }
+    std::span<const Row> used_rows() const { return {rows, row_count}; }
     const Row *row_of(const Device *device) const {
-      for (uint32_t i = 0; i < row_count; ++i)
-        if (rows[i].of == device) return &rows[i];
+      for (const Row &row : used_rows())
+        if (row.of == device) return &row;
       return nullptr;
     }
   };
@@ -155,29 +157,34 @@ class LeaseArbiter : NoCopy {
   void replace_rows(Member *member, const Row rows[kLeaseDevices], uint32_t count);
   void end_member(uint64_t index);
   void end_former_connection(uint64_t identity);
-  void begin_round(Device *device) { device->changed = ++round_; }
-  void begin_round_of_taking(Device *device) { device->taken = device->changed = ++round_; }
+  void begin_round(Device *device) {
+    device->changed = ++round_;
+    device->round_since = now_;
+  }
+  void begin_round_of_taking(Device *device) {
+    begin_round(device);
+    device->taken = round_;
+  }
+  void begin_rounds_of(const Member &waiting);
   // Decisions.
   bool has_answered(const Member &member, const Member &waiting) const;
-  bool is_silent(const Member &member, uint64_t now) const;
+  bool is_silent(const Member &member) const;
   bool is_measure_fresh(const Member &waiting) const;
-  bool are_answers_due(const Member &waiting, uint64_t now) const;
-  bool is_memory_coming(const Member &waiting, uint64_t now) const;
+  bool are_answers_due(const Member &waiting) const;
+  bool is_memory_coming(const Member &waiting) const;
   bool can_ever_be_met(const Member &waiting) const;
-  bool may_be_denied(const Member &waiting, uint64_t now) const;
+  bool may_be_denied(const Member &waiting) const;
   bool is_behind_others(const Member &waiting, bool plans_are_known) const;
   uint64_t missing_of(const Member &waiting, uint32_t row) const;
-  void end_those_gone(uint64_t now);
+  void end_those_gone();
   bool find_waiting(Vector<Member *> *queue);
-  void keep_rounds_young(uint64_t now);
-  Served serve(Member &waiting, uint64_t now);
+  Served serve(Member &waiting);
   void answer(Member &waiting, LeaseAnswer answer, Phase phase);
   void grant(Member &waiting);
-  void doubt_or_deny(Member &waiting);
-  bool choose(Plan *plan, uint64_t now);
-  void tell(Plan &plan, uint64_t now);
-  void ask(Plan &plan, uint64_t now);
-  void ask_one(Member &user, const Member &waiting, uint64_t now);
+  bool choose(Plan *plan);
+  void tell(Plan &plan);
+  void ask(Plan &plan);
+  void ask_one(Member &user, const Member &waiting);
   void explain(Member &waiting, const char *why);
   uint64_t decides_from() const { return has_predecessor_ ? began_ + kGraceMs : began_; }
   uint64_t denies_from() const { return has_predecessor_ ? began_ + kPatienceMs : began_; }
@@ -189,6 +196,7 @@ class LeaseArbiter : NoCopy {
   const uint64_t number_;
   const uint64_t began_;
   bool has_predecessor_;  // whose members may have its grants
+  uint64_t now_ = 0;      // as the owner last gave it
   uint64_t round_ = 1;    // the last one
   uint64_t last_give_ = 0;
   uint64_t looks_at_ = 0;  // when it meant to decide again; 0: nobody waits

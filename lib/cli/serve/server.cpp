@@ -16,17 +16,6 @@ constexpr uint64_t kLookAtNameMs = 1000;  // whether somebody deleted the socket
 constexpr uint32_t kMostAtOnce = 16;      // messages of one connection before those of the others
 constexpr char kUnreadySocket[] = "serve.sock.new";
 
-Status system_failure(int error, const char *what) {
-  return fail_native(GMM_ERROR_SYSTEM, error, "%s: %s", what, ErrorText(error).text);
-}
-
-// 0: no client sends such a message.
-int64_t size_of(const ServeHeader &header) {
-  if (header.is(ServeKind::kLeaseReport)) return sizeof(LeaseReport);
-  if (header.is(ServeKind::kLeaseQuestion)) return sizeof(LeaseQuestion);
-  return 0;
-}
-
 }  // namespace
 
 // --- Beginning and end -----------------------------------------------------------------------------------------------
@@ -124,7 +113,8 @@ void Server::receive(Connection *connection) {
       return;
     }
     if (got <= 0) return drop(client);
-    if (got < static_cast<int64_t>(sizeof(ServeHeader)) || got != size_of(message_.header)) {
+    if (!(got == sizeof(LeaseReport) && message_.header.is(ServeKind::kLeaseReport)) &&
+        !(got == sizeof(LeaseQuestion) && message_.header.is(ServeKind::kLeaseQuestion))) {
       complain("process %d is cut off: it is of another version", client->pid);
       return drop(client);
     }

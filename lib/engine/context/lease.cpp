@@ -8,7 +8,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/process.h"
 #include "base/spawn.h"
 #include "engine/ipc/directory.h"
 
@@ -22,12 +21,9 @@ constinit thread_local bool t_is_asked = false;
 constexpr uint64_t kMostRetryMs = 500;    // between tries to connect
 constexpr uint64_t kStartAgainMs = 1000;  // between tries to start a server
 constexpr uint64_t kReapAgainMs = 20;
-constexpr uint64_t kAgainMs = 20;       // between tries to measure
-constexpr uint64_t kMostShortMs = 500;  // between tries to resume
-
-Status open_directory(Context &context, int32_t *out, char path[kIpcPathSize]) {
-  return ipc_directory_open_own(out, path, context.ipc().policy());
-}
+constexpr uint64_t kAgainMs = 20;                         // between tries to measure
+constexpr uint64_t kMostShortMs = 500;                    // between tries to resume
+constexpr uint64_t kMostWaitMs = 60'000, kCancelMs = 20;  // between looks at the time, and at a ticket
 
 // A connection to a server of a permitted user; *out is -1. 0 or the system's error number.
 int connect_server(int32_t directory, const IpcPolicy &policy, int32_t *out, PeerUser *peer) {
@@ -74,15 +70,10 @@ Status gmm_lease::create(Context &context, const gmm_lease_desc &desc, gmm_lease
 }
 
 Status gmm_lease::begin() {
-  GMM_TRY(open_directory(context, &directory_, folder_));
-  const char *what = "epoll";
-  int error = poller_.open();
-  if (error == 0) {
-    what = "pthread_create";
-    error = start_thread(&thread_, ThreadSignals::kNone, thread_entry<gmm_lease, &gmm_lease::run>, this);
-  }
-  if (error == 0) return Status();
-  return fail_native(GMM_ERROR_SYSTEM, error, "gmm_lease_create(): %s: %s", what, ErrorText(error).text);
+  GMM_TRY(ipc_directory_open_own(&directory_, folder_, context.ipc().policy()));
+  if (const int error = poller_.open(); error != 0) return system_failure(error, "gmm_lease_create(): epoll");
+  const int error = start_thread(&thread_, ThreadSignals::kNone, thread_entry<gmm_lease, &gmm_lease::run>, this);
+  return error == 0 ? Status() : system_failure(error, "gmm_lease_create(): pthread_create");
 }
 
 Status gmm_lease::destroy(gmm_lease *lease) {
@@ -190,87 +181,66 @@ Status gmm_lease::no_grant(const Patience &patience) {
               patience.timeout_ms, why);
 }
 
-// A request waits for its grant, then takes it. A grant that turns out too small is asked for again: the request keeps
-// its age.
 Status gmm_lease::request(const LeaseAmounts &amounts, uint64_t timeout_ms, TicketState *ticket, uint64_t *bytes) {
   const Patience patience{deadline_after(timeout_ms), timeout_ms, ticket};
-  GMM_TRY(begin_request(amounts, patience));
-  for (uint64_t again_ms = kAgainMs;; again_ms = std::min(2 * again_ms, kMostShortMs)) {
-    Status status = wait_for_grant(patience);
-    const bool is_granted = status.ok();
-    const uint64_t resumed_since = monotonic_ms();
-    if (is_granted) status = resume_offers(ticket, bytes);
-    const bool is_short = is_granted && status.code() == GMM_ERROR_OUT_OF_MEMORY;
-    // The granted bytes stay promised during this wait.
-    if (is_short) sleep_us(1000 * std::min(again_ms, milliseconds_until(patience.deadline)));
-    LockGuard guard(mutex_);
-    counts_.shorts += is_short ? 1 : 0;
-    if (is_short && !patience.is_over()) {
-      member_.came_short();
-      wake();
-      continue;
-    }
-    if (is_short)
-      status =
-          prefix(Status(GMM_ERROR_NOT_READY),
-                 "gmm_lease_request(): the grant of the lease \"%s\" was too small, and its time is over: ", name_);
-    end_request(status.ok(), resumed_since);
-    return status.ok() ? Status() : status;  // OK also if nothing was missing
-  }
-}
-
-// With the lock.
-void gmm_lease::end_request(bool is_in_use, uint64_t resumed_since) {
-  const uint64_t now = monotonic_ms();
-  if (is_in_use) {
-    if (desc_.residency_ms == 0) member_.set_residency(std::max(kLeastResidency, now - resumed_since));
-    member_.took(now);
-    ++counts_.grants;
-  } else if (member_.state() != LeaseState::kIdle) {
-    member_.end(now);
-  }
-  is_requesting_ = false;
-  wake();
-}
-
-bool gmm_lease::Patience::is_cancelled() const {
-  return ticket != nullptr && ticket->cancelled.load(std::memory_order_relaxed) != 0;
-}
-
-bool gmm_lease::Patience::is_over() const { return is_cancelled() || milliseconds_until(deadline) == 0; }
-
-// With the lock. False: the time is over, or the ticket is cancelled.
-bool gmm_lease::wait_change(const Patience &patience) {
-  constexpr uint64_t kSlice = 60'000, kCancelSlice = 20;
-  if (patience.is_over()) return false;
-  changed_.wait_for(
-      mutex_, std::min(milliseconds_until(patience.deadline), patience.ticket != nullptr ? kCancelSlice : kSlice));
-  return true;
-}
-
-Status gmm_lease::begin_request(const LeaseAmounts &amounts, const Patience &patience) {
   LockGuard guard(mutex_);
   if (is_requesting_ || member_.state() != LeaseState::kIdle)
     return fail(GMM_ERROR_BUSY, "gmm_lease_request(): the lease \"%s\" %s; return it first.", name_,
                 member_.state() == LeaseState::kInUse ? "is in use" : "waits for another request");
   is_requesting_ = true;
-  while (member_.is_giving()) {
-    if (wait_change(patience)) continue;
-    is_requesting_ = false;
-    return no_grant(patience);
+  Status status = wait_until(patience, [&] { return !member_.is_giving(); }) ? Status() : no_grant(patience);
+  if (status.ok()) {
+    member_.begin(amounts.bytes, monotonic_ms());
+    wake();
+    status = take_grant(patience, bytes);
   }
-  member_.begin(amounts.bytes, monotonic_ms());
+  if (status.ok()) {
+    member_.took(monotonic_ms());
+    ++counts_.grants;
+  } else if (member_.state() != LeaseState::kIdle) {
+    member_.end(monotonic_ms());
+  }
+  is_requesting_ = false;
   wake();
-  return Status();
+  return status;
 }
 
-Status gmm_lease::wait_for_grant(const Patience &patience) {
-  LockGuard guard(mutex_);
-  while (member_.answer() == LeaseAnswer::kNone && wait_change(patience)) {
+// Waits for the grant, then takes it. One that turns out too small is asked for again: the request keeps its age. With
+// the lock, as wait_until().
+Status gmm_lease::take_grant(const Patience &patience, uint64_t *bytes) {
+  for (uint64_t again_ms = kAgainMs;; again_ms = std::min(2 * again_ms, kMostShortMs)) {
+    if (!wait_until(patience, [&] { return member_.answer() != LeaseAnswer::kNone; })) return no_grant(patience);
+    if (member_.answer() == LeaseAnswer::kDenied)
+      return fail(GMM_ERROR_OUT_OF_MEMORY, "gmm_lease_request() of the lease \"%s\": %s", name_, member_.text());
+    const uint64_t began = monotonic_ms();
+    Status status;
+    {
+      Unlocked unlocked(mutex_);
+      status = resume_offers(patience.ticket, bytes);
+      // The granted bytes stay promised during this wait.
+      if (status.code() == GMM_ERROR_OUT_OF_MEMORY)
+        sleep_us(1000 * std::min(again_ms, milliseconds_until(patience.deadline)));
+    }
+    if (status.ok() && desc_.residency_ms == 0)
+      member_.set_residency(std::max(kLeastResidency, monotonic_ms() - began));
+    if (status.code() != GMM_ERROR_OUT_OF_MEMORY)
+      return status.ok() ? Status() : status;  // OK also if nothing was missing
+    ++counts_.shorts;
+    if (patience.is_over())
+      return prefix(Status(GMM_ERROR_NOT_READY),
+                    "gmm_lease_request(): the grant of the lease \"%s\" was too small, and its time is over: ", name_);
+    member_.came_short();
+    wake();
   }
-  if (member_.answer() == LeaseAnswer::kGranted) return Status();
-  if (member_.answer() == LeaseAnswer::kNone) return no_grant(patience);
-  return fail(GMM_ERROR_OUT_OF_MEMORY, "gmm_lease_request() of the lease \"%s\": %s", name_, member_.text());
+}
+
+// Until fn() is true. False: the time is over, or the ticket is cancelled.
+template <typename Fn>
+bool gmm_lease::wait_until(const Patience &patience, Fn fn) {
+  const uint64_t slice = patience.ticket != nullptr ? kCancelMs : kMostWaitMs;
+  for (; !fn(); changed_.wait_for(mutex_, std::min(milliseconds_until(patience.deadline), slice)))
+    if (patience.is_over()) return false;
+  return true;
 }
 
 Status gmm_lease::return_all() {
@@ -480,17 +450,15 @@ void gmm_lease::send_report() {
 void gmm_lease::give(const LeaseCommand &command) {
   MessageGuard message_guard;
   uint64_t needed[kMaxDevices] = {};
-  LeaseMeasure measures[kLeaseDevices];
-  const uint32_t devices = measure(measures) ? context.device_count() : 0;
   for (uint32_t i = 0; i < command.devices; ++i)
-    for (uint32_t d = 0; d < devices; ++d)
-      if (measures[d].is_used && measures[d].device == command.rows[i].device) needed[d] = command.rows[i].give;
+    for (uint32_t d = 0; d < context.device_count(); ++d)
+      if (is_used_[d] && uuids_[d] == command.rows[i].device) needed[d] = command.rows[i].give;
   Vector<gmm_tag> offered(context.core().allocator), tags(context.core().allocator);
   const bool has_tags = copy_tags(&offered) && tags.reserve(offered.size());
   for (uint64_t i = 0; has_tags && i < offered.size(); ++i) {
     const Bytes bytes = bytes_of(&offered[i], 1);
     bool helps = false;
-    for (uint32_t d = 0; d < devices; ++d) {
+    for (uint32_t d = 0; d < context.device_count(); ++d) {
       helps = helps || (needed[d] != 0 && bytes.active[d] != 0);
       needed[d] -= std::min(needed[d], bytes.active[d]);
     }
@@ -540,7 +508,7 @@ void gmm_lease::ask() {
 Status gmm_lease::list(Context &context, uint64_t index, uint64_t timeout_ms, gmm_lease_entry_info *out) {
   int32_t directory = -1, socket = -1;
   char folder[kIpcPathSize];
-  GMM_TRY(open_directory(context, &directory, folder));
+  GMM_TRY(ipc_directory_open_own(&directory, folder, context.ipc().policy()));
   PeerUser peer;
   int error = connect_server(directory, context.ipc().policy(), &socket, &peer);
   os::close_socket(directory);

@@ -17,6 +17,7 @@
 #include <gmm/lease.h>
 
 #include "base/local_socket.h"
+#include "base/process.h"
 #include "base/thread.h"
 #include "engine/context/context.h"
 #include "engine/lease/member.h"
@@ -67,14 +68,13 @@ struct gmm_lease {
   struct Patience {
     uint64_t deadline, timeout_ms;
     gmm::TicketState *ticket;
-    bool is_cancelled() const;
-    bool is_over() const;
+    bool is_cancelled() const { return ticket != nullptr && ticket->cancelled.load(std::memory_order_relaxed) != 0; }
+    bool is_over() const { return is_cancelled() || gmm::milliseconds_until(deadline) == 0; }
   };
-  gmm::Status begin_request(const gmm::LeaseAmounts &amounts, const Patience &patience);
-  gmm::Status wait_for_grant(const Patience &patience);
-  bool wait_change(const Patience &patience);
+  template <typename Fn>
+  bool wait_until(const Patience &patience, Fn fn);
+  gmm::Status take_grant(const Patience &patience, uint64_t *bytes);
   gmm::Status no_grant(const Patience &patience);
-  void end_request(bool is_in_use, uint64_t resumed_since);
   gmm::Status resume_offers(gmm::TicketState *ticket, uint64_t *bytes);
 
   gmm::Status begin();

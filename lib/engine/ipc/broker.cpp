@@ -20,11 +20,6 @@ namespace {
 // The brokers of one process, one for each context, have different serials.
 std::atomic<uint32_t> g_serial{1};
 
-Status failure(int error, const char *what, const char *of = "") {
-  return fail_native(GMM_ERROR_SYSTEM, error, "start of the thread that answers importers: %s%s: %s", what, of,
-                     ErrorText(error).text);
-}
-
 void close_fd(int *fd) {
   const int old = *fd;
   *fd = -1;
@@ -41,27 +36,25 @@ bool ipc_token_equal(const uint8_t a[kIpcTokenSize], const uint8_t b[kIpcTokenSi
 
 Status IpcBroker::start(IpcEndpoint *out) {
   LockGuard guard(mutex_);
-  if (running_.load(std::memory_order_relaxed)) {
-    if (!has_name()) GMM_TRY(restore_socket());
-  } else if (const Status status = start_thread(); !status.ok()) {
-    MessageGuard message_guard;
-    close_files();
-    return status;
-  }
+  const bool is_running = running_.load(std::memory_order_relaxed);
+  const Status status = prefix(!is_running  ? start_thread()
+                               : has_name() ? Status()
+                                            : restore_socket(),
+                               "start of the thread that answers importers: ");
   *out = endpoint_;
-  return Status();
+  if (status.ok() || is_running) return status;
+  MessageGuard message_guard;
+  close_files();
+  return status;
 }
 
 Status IpcBroker::start_thread() {
   GMM_TRY(open_socket());
   accept_again_ = 0;
   stopping_.store(false, std::memory_order_relaxed);
-  if (const int error =
-          gmm::start_thread(&thread_, ThreadSignals::kNone, thread_entry<IpcBroker, &IpcBroker::run>, this);
-      error != 0)
-    return failure(error, "pthread_create");
-  running_.store(true, std::memory_order_release);
-  return Status();
+  const int error = gmm::start_thread(&thread_, ThreadSignals::kNone, thread_entry<IpcBroker, &IpcBroker::run>, this);
+  running_.store(error == 0, std::memory_order_release);
+  return error == 0 ? Status() : system_failure(error, "pthread_create");
 }
 
 Status IpcBroker::open_socket() {
@@ -70,25 +63,19 @@ Status IpcBroker::open_socket() {
   endpoint_.pid = static_cast<uint32_t>(pid);
   endpoint_.pid_namespace = pid_namespace();
   if (const int error = process_start_time(pid, &endpoint_.start_time); error != 0)
-    return failure(error, "/proc/self/stat, as IPC needs /proc");
-  if (const int error = poller_.open(); error != 0) return failure(error, "epoll");
+    return system_failure(error, "/proc/self/stat, as IPC needs /proc");
+  if (const int error = poller_.open(); error != 0) return system_failure(error, "epoll");
   // A second copy of the library in this process has a counter of its own, which starts at 1 too.
-  for (int attempt = 0;; ++attempt) {
+  int error = EADDRINUSE;
+  for (int attempts = 0; error == EADDRINUSE && attempts <= 1000; ++attempts) {
     endpoint_.serial = g_serial.fetch_add(1, std::memory_order_relaxed);
     ipc_socket_name(endpoint_, name_);
-    const Status status = listen_under_own_name(&listener_);
-    if (status.ok()) break;
-    if (last_native() != EADDRINUSE || attempt == 1000) return status;
+    error = listen(&listener_);
   }
-  const int error = poller_.add(listener_, &listener_);
-  return error == 0 ? Status() : failure(error, "epoll_ctl");
-}
-
-Status IpcBroker::listen_under_own_name(int *listener) {
-  const int error = listen(listener);
-  if (error != 0) return failure(error, "a socket in ", directory_path_);
+  if (error != 0) return system_failure(error, directory_path_);
   is_named_ = true;
-  return Status();
+  error = poller_.add(listener_, &listener_);
+  return error == 0 ? Status() : system_failure(error, "epoll_ctl");
 }
 
 // Makes the socket anew under the same name, and the directory if that was deleted too. The queue of the old one is
@@ -99,13 +86,14 @@ Status IpcBroker::restore_socket() {
   close_fd(&folder_);
   folder_ = opened;
   remove_name();  // the file that took the name, if any
-  GMM_TRY(listen_under_own_name(&listener));
+  int error = listen(&listener);
+  if (error != 0) return system_failure(error, directory_path_);
   poller_.remove(listener_);
   os::replace_socket(listener_, listener);
-  const int error = poller_.add(listener_, &listener_);
+  error = poller_.add(listener_, &listener_);
   if (error == 0) return Status();
   remove_name();  // the next export tries again
-  return failure(error, "epoll_ctl");
+  return system_failure(error, "epoll_ctl");
 }
 
 void IpcBroker::close_files() {

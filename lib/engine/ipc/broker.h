@@ -84,7 +84,6 @@ class IpcBroker final : private PeerServer {
   // Start and stop, with mutex_ held.
   Status start_thread();
   Status open_socket();
-  Status listen_under_own_name(int *listener);
   Status restore_socket();
   void close_files();
 

@@ -5,8 +5,8 @@
 #define GMM_ENGINE_IPC_CLIENT_H
 
 #include <cstdint>
-#include <utility>
 
+#include "base/no_copy.h"
 #include "base/peer.h"
 #include "base/status.h"
 #include "engine/ipc/handle.h"
@@ -17,44 +17,25 @@ namespace gmm {
 
 // The open connection that counts this process as an importer. It ends when either process ends, and when the exporter
 // revokes the allocation.
-class IpcConnection {
- public:
-  IpcConnection() = default;
-  // Owns both descriptors of the peer from now on.
-  IpcConnection(const Peer &peer, const IpcEndpoint &exporter) : peer_(peer), exporter_(exporter) {}
+struct IpcConnection : NoCopy {
   ~IpcConnection() { close(); }
-  IpcConnection(IpcConnection &&other) noexcept
-      : peer_(std::exchange(other.peer_, Peer())), exporter_(other.exporter_) {}
-  IpcConnection &operator=(IpcConnection &&other) noexcept {
-    std::swap(peer_, other.peer_);
-    std::swap(exporter_, other.exporter_);
-    return *this;
-  }
-
-  bool open() const { return peer_.connection >= 0; }
+  bool open() const { return peer.connection >= 0; }
   // Whether the exporter lives and has revoked nothing. Does not wait.
   PeerState state() const;
   bool alive() const { return open() && state() == PeerState::kAlive; }
-  // Both descriptors; the connection owns them. The first is readable or hung up when the exporter ended or revoked.
-  const Peer &peer() const { return peer_; }
   // Ends the connection. The exporter counts one importer less, even if a child of this process holds the socket too.
   void close();
 
- private:
-  Peer peer_;
-  IpcEndpoint exporter_;
+  Peer peer;  // it owns both descriptors; the first is readable or hung up when the exporter ended or revoked
+  IpcEndpoint exporter;
 };
 
-// The answer of an exporter. `reply.extents` is 0 but for IpcWant::kDescriptors; all are at most the handle's size.
-struct IpcImport : IpcAnswer {
-  IpcConnection connection;
-};
-
-// One request over a new connection.
+// One request over a new connection, which a failure leaves closed. `reply.extents` is 0 but for IpcWant::kDescriptors;
+// all are at most the handle's size.
 // Errors: IPC_PEER_GONE (no such process or socket, the exporter ended, or the memory was freed or replaced),
 // IPC_REFUSED, IPC_TIMEOUT, SYSTEM (this process is out of descriptors).
-Status ipc_connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcImport *out,
-                   const IpcPolicy &policy = kIpcDefaultPolicy);
+Status ipc_connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcConnection *connection,
+                   IpcAnswer *out, const IpcPolicy &policy = kIpcDefaultPolicy);
 
 }  // namespace gmm
 #endif

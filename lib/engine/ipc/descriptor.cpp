@@ -109,14 +109,4 @@ Status check_descriptor(int32_t fd, gmm_fd_type *type) {
               fd);
 }
 
-Status seal_descriptor(int32_t fd) {
-  const int error = os::seal_against_shrinking(fd);
-  if (error == 0) return Status();
-  return fail_native(GMM_ERROR_INVALID_VALUE, error,
-                     "gmm_ipc_import_fd(%" PRId32
-                     "): the file cannot be sealed against shrinking (%s); make it with memfd_create() and "
-                     "MFD_ALLOW_SEALING.",
-                     fd, ErrorText(error).text);
-}
-
 }  // namespace gmm

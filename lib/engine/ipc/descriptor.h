@@ -31,9 +31,5 @@ const char *descriptor_type_name(gmm_fd_type type);
 // For gmm_ipc_import_fd(): an open descriptor of that type. Replaces GMM_FD_DEFAULT in *type by what it means.
 Status check_descriptor(int32_t fd, gmm_fd_type *type);
 
-// For gmm_ipc_import_fd(): no process can shorten the file after this. An access to a mapping beyond the end of its
-// file ends the process with SIGBUS. The seal stays with the file.
-Status seal_descriptor(int32_t fd);
-
 }  // namespace gmm
 #endif

@@ -112,13 +112,12 @@ Status IpcEvents::import_event(const gmm_ipc_handle &bytes, Device device, uint6
                 "gmm_event_import: the handle is of memory; pass it to gmm_ipc_import().");
   settings_.freeze();
   if (broker_.answers_at(handle.exporter)) return reference_own(handle, event);
-  IpcImport granted;
+  IpcAnswer granted;
   const IpcWant want = handle.route == IpcRoute::kBroker ? IpcWant::kDescriptors : IpcWant::kCount;
-  GMM_TRY(ipc_connect(handle, want, timeout_ms, &granted, settings_.policy()));
-  maker->connection = static_cast<IpcConnection &&>(granted.connection);
+  GMM_TRY(ipc_connect(handle, want, timeout_ms, &maker->connection, &granted, settings_.policy()));
   maker->process = handle.exporter.pid;
   const int32_t fd = granted.fds.count != 0 ? granted.fds.each[0] : -1;
-  return core_.backend->shared_event_import(device, handle.legacy, fd, maker->connection.peer(), native);
+  return core_.backend->shared_event_import(device, handle.legacy, fd, maker->connection.peer, native);
 }
 
 // --- Importers ------------------------------------------------------------------------------------------------------

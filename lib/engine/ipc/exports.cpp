@@ -49,16 +49,15 @@ IpcExports::Export *IpcExports::find(uint64_t id) {
   return found != exports_.end() && found->id == id ? found : nullptr;
 }
 
-bool IpcExports::is_block_live(const Export &entry) const {
-  Block block;
-  return first_extent(entry) != nullptr && find_block(core_, reinterpret_cast<void *>(entry.block), &block) &&
-         block.base == entry.block;
-}
-
 // Removes the exports whose memory is gone and that nobody imports. The next removal comes
 // when there are twice as many exports, so that the cost of each export is constant on average. With mutex_ held.
 void IpcExports::remove_stale() {
-  const auto is_stale = [this](const Export &entry) { return entry.importers == 0 && !is_block_live(entry); };
+  const auto is_stale = [this](const Export &entry) {
+    Block block;
+    return entry.importers == 0 &&
+           (first_extent(entry) == nullptr || !find_block(core_, reinterpret_cast<void *>(entry.block), &block) ||
+            block.base != entry.block);
+  };
   exports_.truncate(
       static_cast<uint64_t>(std::remove_if(exports_.begin(), exports_.end(), is_stale) - exports_.begin()));
   remove_stale_at_ = exports_.size() * 2 + 64;
@@ -69,7 +68,7 @@ Status IpcExports::make_token(Export *entry) const {
   GMM_TRY(random_bytes(entry->token, sizeof entry->token));
   for (uint64_t i = exports_.size(); i-- != 0;) {
     const Export &other = exports_[i];
-    if (other.first_extent != entry->first_extent || other.last_extent != entry->last_extent) continue;
+    if (other.base != entry->base || other.size != entry->size || first_extent(other) == nullptr) continue;
     std::memcpy(entry->token, other.token, kIpcExtentsTokenSize);
     break;
   }
@@ -91,8 +90,7 @@ Status IpcExports::describe(const Block &block, Export *out) const {
           "gmm_ipc_export: the block lies over more than %u driver allocations; allocate it with GMM_ALLOC_DEDICATED.",
           kIpcMaxExtents);
     GMM_TRY(prefix(check_exportable(core_, *block.heap, *extent), "gmm_ipc_export: "));
-    if (out->extents++ == 0) out->first_extent = extent->id;
-    out->last_extent = extent->id;
+    ++out->extents;
     out->size += size_of(*extent);
     at = out->base + out->size;
   }
@@ -232,31 +230,15 @@ Status IpcExports::with_live(uint64_t id, const uint8_t token[kIpcTokenSize], bo
   else if (!heap->mutex.lock_unless_operation())
     return fail(GMM_ERROR_BUSY, "The memory is being paused or resumed.");
   const UnlockAtEnd guard(heap->mutex);
-  GMM_TRY(check_lives(entry, *heap));
+  bool is_same_heap = true;
+  const bool is_whole = for_each_extent(
+      entry, [&](const Extent &extent) { is_same_heap = is_same_heap && heap_of(region_of(&extent)) == heap; });
+  if (!is_whole || !is_same_heap || !heap->notes().exported_as(reinterpret_cast<void *>(entry.block), entry.id))
+    return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
   return fn(entry, *heap);
 }
 
-// With the heap's lock held, as the next two.
-Status IpcExports::check_lives(const Export &entry, Heap &heap) const {
-  bool is_same_heap = true;
-  const bool is_whole = for_each_extent(
-      entry, [&](const Extent &extent) { is_same_heap = is_same_heap && heap_of(region_of(&extent)) == &heap; });
-  if (is_whole && is_same_heap && heap.notes().exported_as(reinterpret_cast<void *>(entry.block), entry.id))
-    return Status();
-  return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
-}
-
-Status IpcExports::check_importable(const Export &entry, Heap &heap) const {
-  bool is_mapped = true, is_pausing = false;
-  for_each_extent(entry, [&](const Extent &extent) {
-    is_mapped = is_mapped && extent.mapped;
-    is_pausing = is_pausing || region_of(&extent)->paused.load(std::memory_order_relaxed) != 0;
-  });
-  if (!is_mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
-  if (is_pausing && heap.paused().refuses_importers()) return fail(GMM_ERROR_BUSY, "The memory is being paused.");
-  return Status();
-}
-
+// With the heap's lock held.
 Status IpcExports::count_importer(const Export &entry, bool is_own) {
   LockGuard guard(mutex_);
   Export *known = find(entry.id);
@@ -282,7 +264,13 @@ Status IpcExports::import_own(const IpcHandle &handle, bool counts, uintptr_t *b
 // The broker answers all importers, so it waits for no pause.
 Status IpcExports::grant(uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) {
   return with_live(id, token, false, [&](const Export &entry, Heap &heap) -> Status {
-    GMM_TRY(check_importable(entry, heap));
+    bool is_mapped = true, is_pausing = false;
+    for_each_extent(entry, [&](const Extent &extent) {
+      is_mapped = is_mapped && extent.mapped;
+      is_pausing = is_pausing || region_of(&extent)->paused.load(std::memory_order_relaxed) != 0;
+    });
+    if (!is_mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
+    if (is_pausing && heap.paused().refuses_importers()) return fail(GMM_ERROR_BUSY, "The memory is being paused.");
     Status status;
     for_each_extent(entry, [&](Extent &extent) {
       int32_t fd = -1;

@@ -8,8 +8,7 @@
 // An import in the exporting process returns the original address and counts like any other: the block's memory stays
 // after its free until the import is closed. It does not stand in the way of a pause, which keeps the address.
 //
-// The broker's thread never waits for the lock of a heap, which a pause holds for long. grant() answers BUSY, and the
-// operation frees what importer_gone() left (Heap::free_held_for_importers()).
+// An operation that has the heap frees what importer_gone() left (Heap::free_held_for_importers()).
 #ifndef GMM_ENGINE_IPC_EXPORTS_H
 #define GMM_ENGINE_IPC_EXPORTS_H
 
@@ -57,9 +56,8 @@ class IpcExports {
     uint64_t size;                // of all extents
     uint64_t granted_generation;  // of the last grant
     uint32_t extents;
-    uint32_t importers;                  // this context may be one
-    uint64_t first_extent, last_extent;  // ids
-    uint64_t next_extent_id;             // at the export: later memory at the same addresses has this or a larger one
+    uint32_t importers;       // this context may be one
+    uint64_t next_extent_id;  // at the export: later memory at the same addresses has this or a larger one
   };
   template <class Fn>
   bool for_each_extent(const Export &entry, Fn fn) const;
@@ -68,14 +66,11 @@ class IpcExports {
   Export *find(uint64_t id);
   template <typename Fn>
   Status with_live(uint64_t id, const uint8_t token[kIpcTokenSize], bool may_wait, Fn fn);
-  Status check_lives(const Export &entry, Heap &heap) const;
-  Status check_importable(const Export &entry, Heap &heap) const;
   Status count_importer(const Export &entry, bool is_own);
   Status find_or_add(const Block &block, Export *out);
   Status describe(const Block &block, Export *out) const;
   Status make_token(Export *entry) const;
   void add_fabric(Extent &extent, IpcHandle *handle) const;
-  bool is_block_live(const Export &entry) const;
   void remove_stale();
 
   Core &core_;

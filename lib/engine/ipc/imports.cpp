@@ -26,19 +26,9 @@ uint64_t fd_bits(const Peer &peer) {
 
 Range range_of(const IpcMapping &mapping) {
   return Range{reinterpret_cast<uint64_t>(mapping.base()), mapping.size(),
-               IpcImports::place(mapping.kind(), mapping.device()) | (mapping.is_legacy() ? kLegacyBit : 0) |
-                   fd_bits(mapping.connection().peer())};
+               static_cast<uint64_t>(mapping.kind()) | static_cast<uint64_t>(mapping.device().ordinal) << 4 |
+                   (mapping.is_legacy() ? kLegacyBit : 0) | fd_bits(mapping.connection().peer)};
 }
-
-// Gives the lock up until the end of the scope.
-class Unlocked : NoCopy {
- public:
-  explicit Unlocked(Mutex &mutex) : mutex_(mutex) { mutex_.unlock(); }
-  ~Unlocked() { mutex_.lock(); }
-
- private:
-  Mutex &mutex_;
-};
 
 }  // namespace
 
@@ -146,19 +136,18 @@ Status IpcImports::add_mapping(IpcMapping *mapping, Fn map, void **out) {
   {
     Unlocked unlocked(mutex_);
     status = map();
-    if (!status.ok()) undo(mapping);
   }
   if (status.ok()) {
     mapping->phase = IpcMapping::Phase::kMapped;
     status = add_block(*mapping, mapping->handle());
-    if (!status.ok()) {
-      mapping->phase = IpcMapping::Phase::kUnmapping;
-      Unlocked unlocked(mutex_);
-      undo(mapping);
-    }
   }
-  if (status.ok()) *out = mapping->base() + mapping->handle().offset;
-  if (!status.ok()) remove(mapping);
+  if (status.ok()) {
+    *out = mapping->base() + mapping->handle().offset;
+  } else {
+    mapping->phase = IpcMapping::Phase::kMapping;
+    undo(mapping);
+    remove(mapping);
+  }
   changed_.notify_all();
   return status;
 }
@@ -257,8 +246,9 @@ Status IpcImports::close_mapping(IpcMapping *mapping) {
   return status;
 }
 
-// Unmaps the memory of a failed import. Without the lock.
+// Unmaps the memory of a failed import.
 void IpcImports::undo(IpcMapping *mapping) {
+  Unlocked unlocked(mutex_);
   MessageGuard message;
   if (!mapping->unmap().ok())
     core_.log.write(LogLevel::kError, "a failed import leaves memory mapped: %s", last_message());

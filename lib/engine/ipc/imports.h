@@ -5,8 +5,7 @@
 // and counts the imports of each; it goes with the last one. Each import of a descriptor is a mapping of its own, with
 // one block. Queries search mappings and blocks by address without a lock.
 //
-// Nobody waits for an exporter or a device while holding the table's lock. A mapping that a thread maps or unmaps
-// stands in the table during that time, so other imports of the same memory wait for that thread.
+// A mapping that a thread maps or unmaps stands in the table, so other imports of the same memory wait for that thread.
 #ifndef GMM_ENGINE_IPC_IMPORTS_H
 #define GMM_ENGINE_IPC_IMPORTS_H
 
@@ -47,9 +46,6 @@ class IpcImports {
   // The mapping around an address; the functions below read its value. No lock.
   bool find(const void *address, Range *out) const {
     return mapping_table_.find(reinterpret_cast<uint64_t>(address), out);
-  }
-  static uint64_t place(Kind kind, Device device) {
-    return static_cast<uint64_t>(kind) | static_cast<uint64_t>(device.ordinal) << 4;
   }
   static Kind kind(const Range &range) { return static_cast<Kind>(range.value & 0x7); }
   static Device device(const Range &range) { return Device{static_cast<int32_t>(range.value >> 4 & 0xff)}; }

@@ -37,10 +37,7 @@
 //   importer_gone().
 // - An extent with importers does not return to the driver. A block that was exported and is freed is not used again
 //   while its extents have importers (Heap).
-// - A shared event ends when this process destroyed it and no importer is connected.
-// - Imports of the same extents, for the same device, are one mapping. A block of it is imported only after the
-//   exporter said that the block lives.
-// - A token ends with its block: no later block at the address has the same one.
+// - A block of memory that is mapped already is imported only after the exporter said that the block lives.
 //
 // Locks, in their order
 // - A heap, then IpcExports, then the lock of the broker's connections. The broker's thread waits for no operation that

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ipc/mapping.h"
 
+#include <cinttypes>
 #include <cstring>
 #include <utility>
 
 #include "base/os_memory.h"
 #include "base/process.h"
-#include "engine/ipc/descriptor.h"
 #include "engine/ipc/exports.h"
 
 namespace gmm {
@@ -21,29 +21,33 @@ bool IpcMapping::is_of(const IpcHandle &handle, Device device) const {
 Status IpcMapping::check_block(const IpcHandle &handle, uint64_t timeout_ms, const IpcPolicy &policy) const {
   uintptr_t base = 0;
   if (is_own()) return own_->import_own(handle, false, &base);
-  IpcImport unused;
-  return is_fabric_ ? Status() : ipc_connect(handle, IpcWant::kCheck, timeout_ms, &unused, policy);
+  IpcConnection brief;
+  IpcAnswer unused;
+  return is_fabric_ ? Status() : ipc_connect(handle, IpcWant::kCheck, timeout_ms, &brief, &unused, policy);
 }
 
-Status IpcMapping::map_own() {
-  uintptr_t base = 0;
-  GMM_TRY(own_->import_own(handle_, true, &base));
-  form_ = Form::kOwn;
-  base_ = reinterpret_cast<char *>(base);
-  size_ = handle_.allocation_size;
+// unmap() unmaps it from now on.
+Status IpcMapping::adopt(Form form, void *base, uint64_t size) {
+  form_ = form;
+  base_ = static_cast<char *>(base);
+  size_ = size;
   return Status();
 }
 
 Status IpcMapping::map_handle(uint64_t timeout_ms, const IpcPolicy &policy) {
   kind_ = handle_.kind;
-  if (is_own()) return map_own();
+  if (is_own()) {
+    uintptr_t base = 0;
+    GMM_TRY(own_->import_own(handle_, true, &base));
+    return adopt(Form::kOwn, reinterpret_cast<void *>(base), handle_.allocation_size);
+  }
   is_fabric_ = handle_.route == IpcRoute::kFabric && handle_.machine != ipc_machine();
   // The exporter's size is the handle's: the driver maps whole allocations only.
   if (is_fabric_) return map_extents(&handle_.allocation_size, 1, nullptr);
   const bool is_legacy = handle_.route == IpcRoute::kLegacy;
-  IpcImport granted;
-  GMM_TRY(ipc_connect(handle_, is_legacy ? IpcWant::kCount : IpcWant::kDescriptors, timeout_ms, &granted, policy));
-  connection_ = static_cast<IpcConnection &&>(granted.connection);
+  const IpcWant want = is_legacy ? IpcWant::kCount : IpcWant::kDescriptors;
+  IpcAnswer granted;
+  GMM_TRY(ipc_connect(handle_, want, timeout_ms, &connection_, &granted, policy));
   const IpcReply &reply = granted.reply;
   if (kind_ == Kind::kVmm && reply.allocation_size != handle_.allocation_size)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE,
@@ -54,10 +58,7 @@ Status IpcMapping::map_handle(uint64_t timeout_ms, const IpcPolicy &policy) {
   if (!is_legacy) return map_file(std::exchange(granted.fds.each[0], -1), handle_.allocation_size);
   void *base = nullptr;
   GMM_TRY(backend_.legacy_import(handle_.legacy, device_, &base));
-  form_ = Form::kLegacy;
-  base_ = static_cast<char *>(base);
-  size_ = handle_.allocation_size;
-  return Status();
+  return adopt(Form::kLegacy, base, handle_.allocation_size);
 }
 
 Status IpcMapping::map_descriptor(int32_t fd, gmm_fd_type type, uint64_t size) {
@@ -67,26 +68,27 @@ Status IpcMapping::map_descriptor(int32_t fd, gmm_fd_type type, uint64_t size) {
   }
   if (type == GMM_FD_FILE) {
     kind_ = Kind::kHost;
-    GMM_TRY(seal_descriptor(fd));
+    // No process can shorten the file after this. An access beyond its end would end the process with SIGBUS.
+    if (const int error = os::seal_against_shrinking(fd); error != 0)
+      return fail_native(GMM_ERROR_INVALID_VALUE, error,
+                         "gmm_ipc_import_fd(%" PRId32
+                         "): the file cannot be sealed against shrinking (%s); make it with memfd_create() and "
+                         "MFD_ALLOW_SEALING.",
+                         fd, ErrorText(error).text);
     int32_t own_fd = -1;
     GMM_TRY(os::duplicate(fd, &own_fd));
     return map_file(own_fd, size);
   }
   kind_ = Kind::kDevice;
   GMM_TRY(backend_.external_import(fd, type, size, device_, &allocation_));
-  form_ = Form::kExternal;
-  base_ = static_cast<char *>(allocation_.base);
-  size_ = size;
-  return Status();
+  return adopt(Form::kExternal, allocation_.base, size);
 }
 
 // Physical memory side by side at one address: of descriptors, or, where `fds` is NULL, of the fabric handle.
 Status IpcMapping::map_extents(const uint64_t *sizes, uint32_t count, const int32_t *fds) {
   void *base = nullptr;
   GMM_TRY(backend_.reserve(handle_.allocation_size, &base));
-  form_ = Form::kExtents;
-  base_ = static_cast<char *>(base);
-  size_ = handle_.allocation_size;
+  GMM_TRY(adopt(Form::kExtents, base, handle_.allocation_size));
   uint64_t mapped = 0;
   for (uint32_t i = 0; i < count; ++i) {
     MappedExtent &extent = extents_[i];
@@ -109,10 +111,7 @@ Status IpcMapping::map_file(int32_t own_fd, uint64_t size) {
     os::close_file(own_fd).ignore();
     return status;
   }
-  form_ = Form::kFile;
-  base_ = static_cast<char *>(allocation_.base);
-  size_ = size;
-  return Status();
+  return adopt(Form::kFile, allocation_.base, size);
 }
 
 Status IpcMapping::unmap() {

@@ -68,7 +68,7 @@ class IpcMapping : NoCopy {
     bool is_mapped = false;
   };
 
-  Status map_own();
+  Status adopt(Form form, void *base, uint64_t size);
   Status map_extents(const uint64_t *sizes, uint32_t count, const int32_t *fds);
   Status map_file(int32_t own_fd, uint64_t size);
   Status unmap_extents();

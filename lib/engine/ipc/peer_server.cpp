@@ -37,15 +37,20 @@ void PeerServer::request_stop() {
 
 void PeerServer::serve_until(uint64_t until) {
   void *keys[os::SocketPoller::kMost];
-  const uint32_t count = poller_.wait_until(std::min(until, next_deadline()), keys);
+  if (const Connection *oldest = oldest_pending()) until = std::min(until, oldest->since + kHandshakeMs);
+  if (accept_again_ != 0) until = std::min(until, accept_again_);
+  const uint32_t count = poller_.wait_until(until, keys);
   bool may_accept = false;
   for (uint32_t i = 0; i < count; ++i) {
     may_accept = may_accept || keys[i] == &listener_;
     Connection *const *live = std::find(connections_.begin(), connections_.end(), keys[i]);
     if (live != connections_.end()) receive(*live);  // an earlier event may have ended it
   }
-  drop_late();
-  resume_accepting();
+  const uint64_t now = monotonic_ms();
+  for (Connection *late; (late = oldest_pending()) != nullptr && now - late->since >= kHandshakeMs; drop(late))
+    complain("dropped process %d: it sent nothing in %u ms", late->pid, static_cast<unsigned>(kHandshakeMs));
+  if (accept_again_ != 0 && now >= accept_again_)
+    accept_again_ = poller_.want(listener_, &listener_, true) == 0 ? 0 : now + kAcceptAgainMs;
   // After all events of this round: a new connection may lie where one lay that ended in it.
   if (may_accept) accept_all();
 }
@@ -56,24 +61,6 @@ PeerServer::Connection *PeerServer::oldest_pending() const {
     if (connections_[i]->is_pending && (oldest == nullptr || connections_[i]->since < oldest->since))
       oldest = connections_[i];
   return oldest;
-}
-
-uint64_t PeerServer::next_deadline() const {
-  const Connection *oldest = oldest_pending();
-  const uint64_t late = oldest == nullptr ? UINT64_MAX : oldest->since + kHandshakeMs;
-  return accept_again_ == 0 ? late : std::min(late, accept_again_);
-}
-
-void PeerServer::drop_late() {
-  const uint64_t now = monotonic_ms();
-  for (Connection *late; (late = oldest_pending()) != nullptr && now - late->since >= kHandshakeMs; drop(late))
-    complain("dropped process %d: it sent nothing in %u ms", late->pid, static_cast<unsigned>(kHandshakeMs));
-}
-
-void PeerServer::resume_accepting() {
-  const uint64_t now = monotonic_ms();
-  if (accept_again_ == 0 || now < accept_again_) return;
-  accept_again_ = poller_.want(listener_, &listener_, true) == 0 ? 0 : now + kAcceptAgainMs;
 }
 
 // --- A connection ---------------------------------------------------------------------------------------------------

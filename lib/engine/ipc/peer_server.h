@@ -84,9 +84,6 @@ class PeerServer : NoCopy {
  private:
   void admit(int32_t socket);
   Connection *oldest_pending() const;
-  uint64_t next_deadline() const;
-  void drop_late();
-  void resume_accepting();
 
   os::NameIdentity identity_;
   uint64_t complaints_since_ = 0;

@@ -79,7 +79,7 @@ void LeaseMember::receive(const LeaseCommand &command, uint64_t now) {
     if (answer == LeaseAnswer::kGranted) {
       granted_at_ = now;
       for (uint32_t i = 0; i < kLeaseDevices; ++i) {
-        total_[i] = left_[i] = wanted_[i];
+        left_[i] = wanted_[i];
         held_[i] = measured_[i];
       }
       set_state(LeaseState::kTaking, now);
@@ -122,9 +122,9 @@ void LeaseMember::report(const LeaseMeasure *measures, uint32_t devices, uint64_
       wanted_[i] = row.wanted;
     } else if (!is_at_rest()) {
       const uint64_t taken = measure.held > held_[i] ? measure.held - held_[i] : 0;
-      left_[i] = std::min(left_[i], total_[i] - std::min(taken, total_[i]));
+      left_[i] = std::min(left_[i], wanted_[i] - std::min(taken, wanted_[i]));
       row.granted = left_[i];
-      row.wanted = total_[i];
+      row.wanted = wanted_[i];
     }
   }
   // A grant of the former bytes would be another one.

@@ -91,10 +91,9 @@ class LeaseMember : NoCopy {
   uint64_t granted_at_ = 0;  // 0: never
   uint64_t request_ = 0, attempt_ = 0, asked_at_ = 0;
   uint64_t extra_[kLeaseDevices] = {};
-  uint64_t wanted_[kLeaseDevices] = {};    // as last reported
+  uint64_t wanted_[kLeaseDevices] = {};    // as last reported; those of a grant stay
   uint64_t held_[kLeaseDevices] = {};      // when the grant was taken
   uint64_t left_[kLeaseDevices] = {};      // of the grant, not taken
-  uint64_t total_[kLeaseDevices] = {};     // of the grant
   uint64_t measured_[kLeaseDevices] = {};  // held, as last reported
 
   bool is_connected_ = false, is_changed_ = false;

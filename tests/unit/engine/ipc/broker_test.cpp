@@ -90,7 +90,7 @@ class IpcBrokerTest : public FolderTest {
   // A correct importer is served, whatever else happens.
   void expect_service() {
     IpcImport import;
-    ASSERT_TRUE(ipc_connect(handle_, IpcWant::kDescriptors, kPatience, &import).ok()) << last_message();
+    ASSERT_TRUE(import.connect(handle_, IpcWant::kDescriptors, kPatience).ok()) << last_message();
   }
   // Waits until the broker runs, has closed the files that it opens at its start, and has no importer.
   void wait_until_idle() {
@@ -221,13 +221,13 @@ TEST_F(IpcBrokerTest, MoreImportersThanItTakesWaitForAPlace) {
   if (!limit.ok()) GTEST_SKIP() << "the system allows fewer than 4,096 descriptors";
   std::vector<IpcImport> imports(IpcBroker::kMaxLive);
   for (IpcImport &import : imports)
-    ASSERT_TRUE(ipc_connect(handle_, IpcWant::kCount, kPatience, &import).ok()) << last_message();
+    ASSERT_TRUE(import.connect(handle_, IpcWant::kCount, kPatience).ok()) << last_message();
   IpcImport late;
   // Long enough for one answer, which says why.
-  EXPECT_EQ(ipc_connect(handle_, IpcWant::kCount, 3000, &late).code(), GMM_ERROR_IPC_TIMEOUT);
+  EXPECT_EQ(late.connect(handle_, IpcWant::kCount, 3000).code(), GMM_ERROR_IPC_TIMEOUT);
   EXPECT_NE(std::strstr(last_message(), "as many importers"), nullptr) << last_message();
   imports[500].connection.close();
-  EXPECT_TRUE(ipc_connect(handle_, IpcWant::kCount, kPatience, &late).ok()) << last_message();
+  EXPECT_TRUE(late.connect(handle_, IpcWant::kCount, kPatience).ok()) << last_message();
 }
 
 double cpu_seconds() {

@@ -43,7 +43,7 @@ class IpcClientTest : public FolderTest {
       ::close(fd);
     });
     IpcImport import;
-    const Status status = ipc_connect(handle_, want, timeout, &import);
+    const Status status = import.connect(handle_, want, timeout);
     imported_ = true;
     thread.join();
     ::close(listener);
@@ -135,7 +135,7 @@ TEST_F(IpcClientTest, AFullQueueTimesOut) {
     waiting.push_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   } while (connect_to(handle_.exporter, waiting.back()) == 0);
   IpcImport import;
-  EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptors, 200, &import).code(), GMM_ERROR_IPC_TIMEOUT);
+  EXPECT_EQ(import.connect(handle_, IpcWant::kDescriptors, 200).code(), GMM_ERROR_IPC_TIMEOUT);
   for (int fd : waiting) ::close(fd);
   ::close(listener);
   remove(handle_.exporter);
@@ -143,13 +143,13 @@ TEST_F(IpcClientTest, AFullQueueTimesOut) {
 
 TEST_F(IpcClientTest, AMissingExporterIsGone) {
   IpcImport import;
-  EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptors, kPatience, &import).code(), GMM_ERROR_IPC_PEER_GONE);
+  EXPECT_EQ(import.connect(handle_, IpcWant::kDescriptors, kPatience).code(), GMM_ERROR_IPC_PEER_GONE);
   EXPECT_NE(std::strstr(last_message(), "context was destroyed"), nullptr) << last_message();
   ::close(listen_as(handle_.exporter));  // a file without a listener
-  EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptors, kPatience, &import).code(), GMM_ERROR_IPC_PEER_GONE);
+  EXPECT_EQ(import.connect(handle_, IpcWant::kDescriptors, kPatience).code(), GMM_ERROR_IPC_PEER_GONE);
   remove(handle_.exporter);
   handle_.exporter.start_time ^= 1;  // the pid was given to another process
-  EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptors, kPatience, &import).code(), GMM_ERROR_IPC_PEER_GONE);
+  EXPECT_EQ(import.connect(handle_, IpcWant::kDescriptors, kPatience).code(), GMM_ERROR_IPC_PEER_GONE);
   EXPECT_NE(std::strstr(last_message(), "exporter ended"), nullptr) << last_message();
 }
 
@@ -158,13 +158,13 @@ TEST_F(IpcClientTest, AnotherProcessOnTheSocketIsRefused) {
   ASSERT_EQ(process_start_time(1, &handle_.exporter.start_time), 0);
   const int listener = listen_as(handle_.exporter);
   IpcImport import;
-  EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptors, kPatience, &import).code(), GMM_ERROR_IPC_REFUSED);
+  EXPECT_EQ(import.connect(handle_, IpcWant::kDescriptors, kPatience).code(), GMM_ERROR_IPC_REFUSED);
   EXPECT_NE(std::strstr(last_message(), "its socket belongs to process"), nullptr) << last_message();
   // The number of a process in another pid namespace means nothing here, and neither does its start time.
   handle_.exporter.pid_namespace = 7;
-  EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptors, 300, &import).code(), GMM_ERROR_IPC_TIMEOUT) << last_message();
+  EXPECT_EQ(import.connect(handle_, IpcWant::kDescriptors, 300).code(), GMM_ERROR_IPC_TIMEOUT) << last_message();
   ::close(listener);
-  EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptors, kPatience, &import).code(), GMM_ERROR_IPC_PEER_GONE);
+  EXPECT_EQ(import.connect(handle_, IpcWant::kDescriptors, kPatience).code(), GMM_ERROR_IPC_PEER_GONE);
   remove(handle_.exporter);
 }
 

@@ -23,7 +23,7 @@ class IpcDirectoryTest : public FolderTest {
     if (is_good) ::close(fd);
     EXPECT_TRUE(is_good || std::strstr(last_message(), "it must belong to") != nullptr) << last_message();
     IpcImport import;
-    EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptors, kPatience, &import, policy).code(),
+    EXPECT_EQ(import.connect(handle_, IpcWant::kDescriptors, kPatience, policy).code(),
               is_good ? GMM_ERROR_IPC_PEER_GONE : GMM_ERROR_IPC_REFUSED);
   }
   IpcPolicy alone_, shared_;  // with another user

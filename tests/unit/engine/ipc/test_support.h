@@ -42,6 +42,13 @@ inline int open_descriptors() {
   return count;
 }
 
+struct IpcImport : IpcAnswer {
+  Status connect(const IpcHandle &handle, IpcWant want, uint64_t timeout, const IpcPolicy &policy = kIpcDefaultPolicy) {
+    return ipc_connect(handle, want, timeout, &connection, this, policy);
+  }
+  IpcConnection connection;
+};
+
 class FolderTest : public ::testing::Test {
  protected:
   void SetUp() override {
