@@ -41,10 +41,10 @@ bool open_driver() {
   void *library = dlopen(driver_file(), RTLD_NOW | RTLD_LOCAL);  // it stays open, as gmm's does
   if (library == nullptr) return false;
   bool complete = true;
-#define X(symbol)                                                                              \
-  g_driver_entries.symbol = reinterpret_cast<symbol##_fn *>(system_dlsym()(library, #symbol)); \
-  complete = complete && g_driver_entries.symbol != nullptr;
-  GMM_PRELOAD_CALLS(X)
+#define X(name, suffix, ...)                                                                                     \
+  g_driver_entries.name##suffix = reinterpret_cast<name##suffix##_fn *>(system_dlsym()(library, #name #suffix)); \
+  complete = complete && g_driver_entries.name##suffix != nullptr;
+  GMM_PRELOAD_DRIVER_CALLS(X)
 #undef X
   return complete;
 }

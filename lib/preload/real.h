@@ -32,25 +32,12 @@ Function *real(Entry entry) {
 // The real function with the name and type of the hook.
 #define GMM_PRELOAD_REAL(symbol) (::gmm::preload::real<decltype(::symbol)>(::gmm::preload::Entry::k_##symbol))
 
-// The functions of the driver that the library calls itself, by their symbols.
-#define GMM_PRELOAD_CALLS(X)      \
-  X(cuCtxGetCurrent)              \
-  X(cuCtxPushCurrent_v2)          \
-  X(cuCtxPopCurrent_v2)           \
-  X(cuCtxGetDevice)               \
-  X(cuCtxSynchronize)             \
-  X(cuDeviceGet)                  \
-  X(cuDeviceCanAccessPeer)        \
-  X(cuDevicePrimaryCtxRetain)     \
-  X(cuDevicePrimaryCtxRelease_v2) \
-  X(cuMemGetInfo_v2)              \
-  X(cuStreamGetCtx)               \
-  X(cuStreamSynchronize)          \
-  X(cuThreadExchangeStreamCaptureMode)
-
+// The functions of the driver without which gmm has no CUDA backend, by their symbols.
+#define GMM_PRELOAD_NONE(name, suffix, ...)
+#define GMM_PRELOAD_DRIVER_CALLS(X) GMM_CUDA_ENTRIES(X, GMM_PRELOAD_NONE, GMM_PRELOAD_NONE)
 struct Driver {
-#define X(symbol) symbol##_fn *symbol;
-  GMM_PRELOAD_CALLS(X)
+#define X(name, suffix, ...) name##suffix##_fn *name##suffix;
+  GMM_PRELOAD_DRIVER_CALLS(X)
 #undef X
 };
 // NULL: there is no driver, or it lacks one of these functions.
