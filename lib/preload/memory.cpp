@@ -161,7 +161,7 @@ bool has_margin(uint64_t size) {
 // The label of an allocation through these calls. NULL: the real function does it. Every hook asks this first.
 Label *wanted(Route route) {
   const Config &asked = config();
-  const bool regions = asked.region || g_regions.load(std::memory_order_relaxed);
+  const bool regions = asked.region.interesting || g_regions.load(std::memory_order_relaxed);
   if (__builtin_expect(asked.routes == 0 && !regions, 1)) return nullptr;
   if (t_thread.depth != 0) return nullptr;
   const bool in_program = (asked.routes & static_cast<uint32_t>(route)) != 0;

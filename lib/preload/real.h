@@ -12,15 +12,12 @@ namespace gmm::preload {
 
 inline constinit std::atomic<void *> g_real[kEntryCount] = {};
 
-// Finds the function behind this library, then in the loaded CUDA library. For the driver it also opens libcuda.so.1.
-// NULL: there is none.
-void *find_real(Entry entry);
-// As find_real(), but searches loaded libraries only.
+// Finds the function behind this library, then in the loaded CUDA library. NULL: there is none.
 void *find_loaded_real(Entry entry);
 // Records the function that the program was given. The first one stays.
 void remember_real(Entry entry, void *address);
 
-// For a call: returns a function that answers kNotFound if there is none.
+// For a call: also opens the driver's library, and returns a function that answers NOT_FOUND if there is none.
 void *find_callable(Entry entry);
 
 template <class Function>
