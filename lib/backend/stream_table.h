@@ -8,14 +8,29 @@
 #define GMM_BACKEND_STREAM_TABLE_H
 
 #include <atomic>
+#include <new>
+#include <type_traits>
 #include <utility>
 
 #include "backend/backend.h"
+#include "base/list.h"
 #include "base/lock.h"
 #include "base/thread.h"
 #include "base/vector.h"
 
 namespace gmm {
+
+// A function of at most four words and the words themselves, in a list of work that waits for its turn.
+template <typename Result>
+struct StreamTask : Link<StreamTask<Result>> {
+  template <typename Work>
+  explicit StreamTask(Work of) : run([](void *own) -> Result { return (*static_cast<Work *>(own))(); }) {
+    static_assert(std::is_trivially_copyable_v<Work> && sizeof(Work) <= sizeof work);
+    ::new (work) Work(of);
+  }
+  Result (*run)(void *work);
+  alignas(8) unsigned char work[32] = {};
+};
 
 // The base of a stream.
 struct StreamEntry {
