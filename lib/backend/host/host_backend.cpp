@@ -317,37 +317,28 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
   // The event is one of this process: the engine asks again and again about one of another process.
   Status event_synchronize(NativeEvent event) override {
     check_may_wait("an event");
-    uint64_t position = 0;
-    HostStream *source = event_of(event)->get(&position);
-    if (source == nullptr) return Status();
-    const Status status = source->passed(position) ? Status() : source->check_other_thread();
-    if (status.ok()) source->wait_until(position);
-    source->release();
-    return status;
+    return event_of(event)->with_position([](HostStream &source, uint64_t position) {
+      const Status status = source.passed(position) ? Status() : source.check_other_thread();
+      if (status.ok()) source.wait_until(position);
+      return status;
+    });
   }
 
   Status event_query(NativeEvent event, bool *passed) override {
-    if (const HostSharedEvent *imported = event_of(event)->imported()) {
-      *passed = imported->passed(imported->recorded());
+    const HostSharedEvent *imported = event_of(event)->imported();
+    *passed = imported == nullptr || imported->passed(imported->recorded());
+    return event_of(event)->with_position([passed](HostStream &source, uint64_t position) {
+      *passed = source.passed(position);
       return Status();
-    }
-    uint64_t position = 0;
-    HostStream *source = event_of(event)->get(&position);
-    *passed = source == nullptr || source->passed(position);
-    if (source != nullptr) source->release();
-    return Status();
+    });
   }
 
   Status stream_wait(Device device, gmm_stream stream, NativeEvent event) override {
     return with(device, stream, [&](HostStream &target) {
       if (HostSharedEvent *imported = event_of(event)->imported())
         return target.wait_for(imported, imported->recorded());
-      uint64_t position = 0;
-      HostStream *source = event_of(event)->get(&position);
-      if (source == nullptr) return Status();
-      const Status status = target.wait_for(source, position);
-      source->release();
-      return status;
+      return event_of(event)->with_position(
+          [&](HostStream &source, uint64_t position) { return target.wait_for(&source, position); });
     });
   }
 

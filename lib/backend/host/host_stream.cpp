@@ -138,7 +138,10 @@ Status HostStreamTable::make(Device device, uint64_t id, HostStream **out) {
 void HostStreamTable::close() {
   // The order does not matter: a wait names work that is queued already, and each thread finishes its queue before it
   // ends.
-  for_each([](HostStream &stream) { stream.close(); });
+  for_each(kHostLocation, [](HostStream &stream) {
+    stream.close();
+    return Status();
+  }).ignore();
   destroy_all();
 }
 

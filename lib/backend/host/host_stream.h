@@ -101,14 +101,25 @@ class HostEvent {
   ~HostEvent();
   // Only a shared event can fail.
   Status record(HostStream *stream);
-  // Returns the stream with a reference for the caller. NULL: the event was never recorded.
-  HostStream *get(uint64_t *position);
+  // Calls fn(stream, position) -> Status, if the event was ever recorded.
+  template <typename Fn>
+  Status with_position(Fn fn) {
+    uint64_t position = 0;
+    HostStream *stream = get(&position);
+    if (stream == nullptr) return Status();
+    const Status status = fn(*stream, position);
+    stream->release();
+    return status;
+  }
   // Not NULL if other processes see the event or made it.
   HostSharedEvent *shared() const { return shared_; }
   // Not NULL if another process made the event.
   HostSharedEvent *imported() const { return shared_ != nullptr && shared_->imported() ? shared_ : nullptr; }
 
  private:
+  // The stream with a reference for the caller, or NULL.
+  HostStream *get(uint64_t *position);
+
   HostSharedEvent *const shared_;
   Mutex mutex_{LockRank::kHostEvent};
   HostStream *stream_ = nullptr;

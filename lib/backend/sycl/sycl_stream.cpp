@@ -234,9 +234,10 @@ Status SyclStreamTable::find_unknown(gmm_stream handle, SyclStream **out) {
 }
 
 void SyclStreamTable::close() {
-  for_each([&](SyclStream &stream) {
+  for_each(kHostLocation, [&](SyclStream &stream) {
     if (!stream.synchronize().ok()) log_.write(LogLevel::kWarning, "The wait for a stream failed: %s", last_message());
-  });
+    return Status();
+  }).ignore();
   {
     LockGuard lock(mutex_);
     while (workers_ != 0) worker_ended_.wait(mutex_);
