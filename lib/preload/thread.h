@@ -6,6 +6,7 @@
 #include <gmm/types.h>
 
 #include "backend/cuda/driver_api.h"
+#include "base/lock.h"
 #include "preload/config.h"
 
 namespace gmm::preload {
@@ -23,12 +24,10 @@ struct ThreadState {
 inline constinit thread_local ThreadState t_thread = {};
 
 // While it lives, the hooks of this thread call the real functions.
-class Inside {
+class Inside : NoCopy {
  public:
   Inside() { ++t_thread.depth; }
   ~Inside() { --t_thread.depth; }
-  Inside(const Inside &) = delete;
-  Inside &operator=(const Inside &) = delete;
 };
 
 // Sets the thread's message.

@@ -32,15 +32,6 @@ HostViews::~HostViews() {
     }
 }
 
-void HostViews::list() {
-  if (is_listed_.load(std::memory_order_relaxed)) return;
-  const ProcessGuard guard(g_views_mutex, reset_views);
-  next_ = g_first_views;
-  g_first_views = this;
-  is_listed_.store(true, std::memory_order_relaxed);
-  g_views_count.fetch_add(1, std::memory_order_relaxed);
-}
-
 Status HostViews::reserve(uint64_t size, uint64_t alignment, void **out) {
   LockGuard guard(mutex_);
   if (!ranges_.reserve(ranges_.size() + 1) || !table_.reserve(ranges_.size() + 1))
@@ -49,7 +40,13 @@ Status HostViews::reserve(uint64_t size, uint64_t alignment, void **out) {
   void *base = nullptr;
   GMM_TRY(os::reserve(2 * size, alignment, &base));
   insert(reinterpret_cast<uintptr_t>(base), size);
-  list();
+  if (!is_listed_.load(std::memory_order_relaxed)) {
+    const ProcessGuard list_guard(g_views_mutex, reset_views);
+    next_ = g_first_views;
+    g_first_views = this;
+    is_listed_.store(true, std::memory_order_relaxed);
+    g_views_count.fetch_add(1, std::memory_order_relaxed);
+  }
   *out = base;
   return Status();
 }

@@ -44,7 +44,6 @@ class HostViews {
 
  private:
   void insert(uintptr_t base, uint64_t size);
-  void list();
   bool find(const void *address, void **out) const;
 
   HostViews *next_ = nullptr;  // of the list of all tables
