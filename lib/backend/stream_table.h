@@ -8,14 +8,29 @@
 #define GMM_BACKEND_STREAM_TABLE_H
 
 #include <atomic>
+#include <new>
+#include <type_traits>
 #include <utility>
 
 #include "backend/backend.h"
+#include "base/list.h"
 #include "base/lock.h"
 #include "base/thread.h"
 #include "base/vector.h"
 
 namespace gmm {
+
+// A function of at most four words and the words themselves, in a list of work that waits for its turn.
+template <typename Result>
+struct StreamTask : Link<StreamTask<Result>> {
+  template <typename Work>
+  explicit StreamTask(Work of) : run([](void *own) -> Result { return (*static_cast<Work *>(own))(); }) {
+    static_assert(std::is_trivially_copyable_v<Work> && sizeof(Work) <= sizeof work);
+    ::new (work) Work(of);
+  }
+  Result (*run)(void *work);
+  alignas(8) unsigned char work[32] = {};
+};
 
 // The base of a stream.
 struct StreamEntry {
@@ -91,9 +106,18 @@ class StreamTable {
     LockGuard lock(mutex_);
     stream->handle = handle;
   }
-  // Returns the first stream of the device whose id is above `after`, with a reference. NULL: there is none.
-  Stream *next(Device device, uint64_t after) {
-    return first_of([&](const Stream &each) { return each.id > after && each.device == device; });
+  // Calls fn(Stream &) -> Status for each stream of the device up to a failure, without the lock. kHostLocation: of all
+  // devices.
+  template <typename Fn>
+  Status for_each(Device device, Fn fn) {
+    Status status;
+    uint64_t last = 0;
+    while (Stream *stream = status.ok() ? next(device, last) : nullptr) {
+      last = stream->id;
+      status = fn(*stream);
+      release(stream);
+    }
+    return status;
   }
 
  protected:
@@ -101,17 +125,6 @@ class StreamTable {
     return fail(GMM_ERROR_INVALID_HANDLE,
                 "Stream %p is not a stream of this context, or was destroyed; pass a live one, or a special value.",
                 static_cast<void *>(handle));
-  }
-  // Calls fn(Stream &) for each stream, without the lock.
-  template <typename Fn>
-  void for_each(Fn fn) {
-    for (uint64_t last = 0;;) {
-      Stream *stream = first_of([&](const Stream &each) { return each.id > last; });
-      if (stream == nullptr) return;
-      last = stream->id;
-      fn(*stream);
-      release(stream);
-    }
   }
 
   // The rest with the lock held.
@@ -155,11 +168,10 @@ class StreamTable {
       if (each->handle == handle) return each;
     return nullptr;
   }
-  template <typename Fn>
-  Stream *first_of(Fn is_meant) {
+  Stream *next(Device device, uint64_t after) {
     LockGuard lock(mutex_);
     for (Stream *each : streams_)
-      if (is_meant(*each)) {
+      if (each->id > after && (device == kHostLocation || each->device == device)) {
         ++each->references;
         return each;
       }
@@ -232,15 +244,7 @@ class StreamBackend : public Backend {
   }
   Status synchronize(Device device) override {
     check_may_wait("a device");
-    Status status;
-    for (uint64_t last = 0; status.ok();) {
-      Stream *target = streams_.next(device, last);
-      if (target == nullptr) break;
-      last = target->id;
-      status = target->synchronize();
-      streams_.release(target);
-    }
-    return status;
+    return streams_.for_each(device, [](Stream &target) { return target.synchronize(); });
   }
 
  protected:

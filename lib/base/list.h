@@ -12,7 +12,6 @@ template <typename Tag>
 struct Link {
   Link *previous = nullptr;
   Link *next = nullptr;
-  bool linked() const { return next != nullptr; }
 };
 
 template <typename T, typename Tag>

@@ -51,20 +51,16 @@ Status MemoryFiles::create(const char *name, uint64_t size, bool exportable, Mem
   MemoryPiece piece;
   piece.size = size;
   Status status = take(name, exportable, &piece);
-  if (status.ok() && (*out = allocator_.create<MemoryPiece>(piece)) == nullptr)
-    status = fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The host has no memory for the bookkeeping of memory; free memory.");
+  if (status.ok()) status = keep(piece, out);
   if (status.ok()) return status;
   keep_first(&status, [&] { return end(piece); });
   return status;
 }
 
-Status MemoryFiles::adopt(int32_t fd, uint64_t size, MemoryPiece **out) {
-  *out = allocator_.create<MemoryPiece>();
-  if (*out == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The host has no memory for the bookkeeping of memory; free memory.");
-  (*out)->fd = fd;
-  (*out)->size = size;
-  return Status();
+Status MemoryFiles::keep(const MemoryPiece &piece, MemoryPiece **out) {
+  *out = allocator_.create<MemoryPiece>(piece);
+  if (*out != nullptr) return Status();
+  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The host has no memory for the bookkeeping of memory; free memory.");
 }
 
 Status MemoryFiles::release(MemoryPiece *piece) {

@@ -40,7 +40,7 @@ class MemoryFiles {
   // `exportable`: the piece has a file of its own. Errors: OUT_OF_HOST_MEMORY, those of os::memory_file_create().
   Status create(const char *name, uint64_t size, bool exportable, MemoryPiece **out);
   // A piece of another process: `fd` becomes the piece's own after a success.
-  Status adopt(int32_t fd, uint64_t size, MemoryPiece **out);
+  Status adopt(int32_t fd, uint64_t size, MemoryPiece **out) { return keep({.fd = fd, .size = size}, out); }
   // After adopt(): the descriptor is the caller's again.
   void forget(MemoryPiece *piece) { allocator_.destroy(piece); }
   // The piece has no mapping, or one that nobody uses.
@@ -49,6 +49,7 @@ class MemoryFiles {
  private:
   static constexpr uint64_t kSharedSize = uint64_t{1} << 62;  // bytes of the sparse file
 
+  Status keep(const MemoryPiece &piece, MemoryPiece **out);
   Status end(const MemoryPiece &piece);
   Status take(const char *name, bool exportable, MemoryPiece *piece);
   // False: the process has a limit of file sizes or no descriptor, so each piece has a file of its own.

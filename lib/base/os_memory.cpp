@@ -130,16 +130,10 @@ Status memory_file_drop(int32_t fd, uint64_t offset, uint64_t size) {
   return Status();
 }
 
-Status memory_file_size(int32_t fd, uint64_t *out) {
+Status memory_file_check(int32_t fd, uint64_t size) {
   struct stat state;
   if (fstat(fd, &state) != 0) return descriptor_failed("Reading the size of a memory file", errno);
-  *out = static_cast<uint64_t>(state.st_size);
-  return Status();
-}
-
-Status memory_file_check(int32_t fd, uint64_t size) {
-  uint64_t actual = 0;
-  GMM_TRY(memory_file_size(fd, &actual));
+  const uint64_t actual = static_cast<uint64_t>(state.st_size);
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
     return fail_native(

@@ -34,7 +34,6 @@ Status memory_file_commit(int32_t fd, uint64_t offset, uint64_t size);
 Status memory_file_drop(int32_t fd, uint64_t offset, uint64_t size);
 // Checks a descriptor from another process: it is a memory file of at least `size` bytes that cannot shrink.
 Status memory_file_check(int32_t fd, uint64_t size);
-Status memory_file_size(int32_t fd, uint64_t *out);
 // Returns another descriptor of the same file, closed on exec.
 Status duplicate(int32_t fd, int32_t *out);
 // duplicate() of a memory file that goes to others: is_shared() is true of the file while the descriptor, a duplicate

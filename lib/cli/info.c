@@ -14,7 +14,6 @@ static void print_names(const char *title, uint32_t bits, const char *const *nam
 }
 
 static int print_device(gmm_context *context, gmm_device device) {
-  static const char *const kinds[] = {NULL, "device", "vmm", "host", "managed"};
   static const char *const capabilities[] = {"pause",   "export-fd", "legacy-ipc", "concurrent-managed",
                                              "pin",     "pageable",  "fabric",     NULL,
                                              "dma-buf", "rdma",      "host-numa",  "host-page-tables"};
@@ -30,7 +29,7 @@ static int print_device(gmm_context *context, gmm_device device) {
   printf("\n  memory       %.1f MiB, %.1f MiB free\n", (double)info.total_memory / 1048576,
          (double)info.free_memory / 1048576);
   printf("  granularity  %.1f KiB\n", (double)info.granularity / 1024);
-  print_names("kinds", info.kinds, kinds, 5);
+  print_names("kinds", info.kinds, kind_names, KIND_COUNT);
   print_names("can", info.capabilities & ~(uint32_t)GMM_DEVICE_IS_CPU, capabilities,
               sizeof capabilities / sizeof *capabilities);
   return 1;

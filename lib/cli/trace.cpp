@@ -290,13 +290,6 @@ bool names_block(const trace_event &event) {
          event.type == TRACE_BLOCK_NAME;
 }
 
-// The block field has the event's place in the file.
-int compare(const void *a, const void *b) {
-  const auto &left = *static_cast<const trace_event *>(a), &right = *static_cast<const trace_event *>(b);
-  if (left.time != right.time) return left.time < right.time ? -1 : 1;
-  return left.block < right.block ? -1 : left.block > right.block;
-}
-
 // Puts the events of all threads into one order, and numbers the blocks.
 class Order {
  public:
@@ -389,8 +382,10 @@ const char *Order::run(const char *path) {
   const uint64_t count = trace_->count;
   trace_->events = nullptr;
   trace_->count = 0;
-  for (uint64_t i = 0; i < count; ++i) events[i].block = static_cast<uint32_t>(i);
-  if (count != 0) std::qsort(events, count, sizeof *events, compare);
+  for (uint64_t i = 0; i < count; ++i) events[i].block = static_cast<uint32_t>(i);  // its place in the file
+  std::sort(events, events + count, [](const trace_event &a, const trace_event &b) {
+    return a.time != b.time ? a.time < b.time : a.block < b.block;
+  });
   const char *wrong = nullptr;
   for (uint64_t i = 0; i < count && wrong == nullptr; ++i) {
     choose(events, count, i);

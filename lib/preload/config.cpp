@@ -81,13 +81,13 @@ void read(Config *out) {
   static_assert(GMM_CONTENTS_DROP == 0 && GMM_CONTENTS_HOST == 1 && GMM_CONTENTS_FILE == 2);
   if (environment_word(Variable::kPreloadContents, &out->contents) == Reading::kBad)
     complain(Variable::kPreloadContents);
-  out->region = read_switch("TMS_INIT_ENABLE");
-  out->cpu_backup = read_switch("TMS_INIT_ENABLE_CPU_BACKUP");
-  out->disk_backup = read_switch("TMS_INIT_ENABLE_DISK_BACKUP");
+  out->region.interesting = read_switch("TMS_INIT_ENABLE");
+  out->region.cpu_backup = read_switch("TMS_INIT_ENABLE_CPU_BACKUP");
+  out->region.disk_backup = read_switch("TMS_INIT_ENABLE_DISK_BACKUP");
   out->retain = read_switch("TMS_RETAIN_CPU_BACKUP");
   const char *place = tms_text("TMS_INIT_CPU_BACKUP_BACKEND");
-  out->pageable = place != nullptr && std::strcmp(place, "mmap") == 0;
-  if (place != nullptr && !out->pageable && std::strcmp(place, "pinned") != 0)
+  out->region.pageable = place != nullptr && std::strcmp(place, "mmap") == 0;
+  if (place != nullptr && !out->region.pageable && std::strcmp(place, "pinned") != 0)
     complain("TMS_INIT_CPU_BACKUP_BACKEND", place, "set it to pinned or mmap");
   const char *directory = tms_text("TMS_DISK_BACKUP_DIR");
   out->disk_directory = directory != nullptr ? strdup(directory) : nullptr;

@@ -12,16 +12,21 @@ namespace gmm::preload {
 // The family of calls through which an allocation came.
 enum class Route : uint32_t { kDevice = 1u << 0, kAsync = 1u << 1, kManaged = 1u << 2, kHost = 1u << 3 };
 
+// The settings of a region. A thread begins with those of the environment.
+struct RegionSettings {
+  bool interesting = false;  // the thread is in the region
+  bool cpu_backup = false;
+  bool disk_backup = false;
+  bool pageable = false;
+  const char *name = "default";
+};
+
 struct Config {
   uint32_t routes = 0;  // for the whole program: GMM_PRELOAD
   bool hooks = false;   // the library also replaces functions that the program looks up: GMM_PRELOAD is not off
   const char *tag = nullptr;
   gmm_contents contents = GMM_CONTENTS_HOST;
-  // The initial region of a thread.
-  bool region = false;
-  bool cpu_backup = false;
-  bool disk_backup = false;
-  bool pageable = false;
+  RegionSettings region;
   bool retain = false;
   const char *disk_directory = nullptr;
 };

@@ -93,9 +93,9 @@ gmm_result make_heap(Label *label, gmm_device device, gmm_kind kind, gmm_heap **
   return gmm_heap_create(owner, &desc, out);
 }
 
-HeapEntry *find(const Label *label, gmm_device device, gmm_kind kind, bool ordered) {
+gmm_heap *find(const Label *label, gmm_device device, gmm_kind kind, bool ordered) {
   for (HeapEntry *entry = label->heaps.load(std::memory_order_acquire); entry != nullptr; entry = entry->next)
-    if (entry->device == device && entry->kind == kind && entry->ordered == ordered) return entry;
+    if (entry->device == device && entry->kind == kind && entry->ordered == ordered) return entry->heap;
   return nullptr;
 }
 
@@ -143,26 +143,19 @@ gmm_result tag_of(Label *label, gmm_tag *out) {
 }
 
 gmm_result heap_of(Label *label, gmm_device device, gmm_kind kind, bool ordered, gmm_heap **out) {
-  const HeapEntry *entry = find(label, device, kind, ordered);
-  if (__builtin_expect(entry == nullptr, 0)) {
-    LockGuard guard(g_context_mutex);
-    entry = find(label, device, kind, ordered);
-    if (entry == nullptr) {
-      void *memory = std::malloc(sizeof(HeapEntry));
-      gmm_heap *heap = nullptr;
-      const gmm_result result =
-          memory != nullptr ? make_heap(label, device, kind, &heap) : GMM_ERROR_OUT_OF_HOST_MEMORY;
-      if (result < 0) {
-        std::free(memory);
-        return result;
-      }
-      HeapEntry *first = label->heaps.load(std::memory_order_relaxed);
-      label->heaps.store(::new (memory) HeapEntry{device, kind, ordered, heap, first}, std::memory_order_release);
-      *out = heap;
-      return GMM_OK;
-    }
+  *out = find(label, device, kind, ordered);
+  if (__builtin_expect(*out != nullptr, 1)) return GMM_OK;
+  LockGuard guard(g_context_mutex);
+  *out = find(label, device, kind, ordered);
+  if (*out != nullptr) return GMM_OK;
+  void *memory = std::malloc(sizeof(HeapEntry));
+  const gmm_result result = memory != nullptr ? make_heap(label, device, kind, out) : GMM_ERROR_OUT_OF_HOST_MEMORY;
+  if (result < 0) {
+    std::free(memory);
+    return result;
   }
-  *out = entry->heap;
+  HeapEntry *first = label->heaps.load(std::memory_order_relaxed);
+  label->heaps.store(::new (memory) HeapEntry{device, kind, ordered, *out, first}, std::memory_order_release);
   return GMM_OK;
 }
 
@@ -173,6 +166,8 @@ using namespace gmm::preload;
 gmm_context *gmm_preload_context(void) GMM_NOEXCEPT { return context(true); }
 
 bool gmm_preload_active(void) GMM_NOEXCEPT { return g_context.load(std::memory_order_acquire) != nullptr; }
+
+const char *gmm_preload_last_error(void) GMM_NOEXCEPT { return t_thread.message; }
 
 gmm_result gmm_preload_tag(const char *name, gmm_contents contents, gmm_tag *out) GMM_NOEXCEPT {
   if (name == nullptr || out == nullptr) {

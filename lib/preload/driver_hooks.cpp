@@ -64,18 +64,17 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
 
 namespace {
 
-void replace(const char *name, int version, bool per_thread, void **out) {
-  if (!config().hooks || out == nullptr || *out == nullptr || is_hook(*out)) return;
+// Puts the hook in the place of the real function that a look-up found. The look-up gives the plain answer, so
+// remember_real() gets the real function of each entry. `per_thread`: the default stream where the flags name none.
+CUresult replace(CUresult code, const char *name, int version, uint64_t flags, bool per_thread, void **out) {
+  if (code != CUDA_SUCCESS || !config().hooks || out == nullptr || *out == nullptr || is_hook(*out)) return code;
+  if ((flags & CU_GET_PROC_ADDRESS_LEGACY_STREAM) != 0) per_thread = false;
+  if ((flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0) per_thread = true;
   const Entry entry = find_name(name, version, per_thread);
-  if (entry == Entry::kCount) return;
+  if (entry == Entry::kCount) return code;
   remember_real(entry, *out);
   *out = entry_info(entry).hook;
-}
-
-// These functions return the plain answer, so remember_real() gets the real function of each entry.
-bool per_thread_of(uint64_t flags, bool otherwise) {
-  if ((flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0) return true;
-  return (flags & CU_GET_PROC_ADDRESS_LEGACY_STREAM) == 0 && otherwise;
+  return code;
 }
 
 constexpr int kNewest = 1 << 30;
@@ -84,29 +83,24 @@ constexpr int kNewest = 1 << 30;
 
 // The form of cudaGetDriverEntryPoint() with three parameters, before CUDA 12, gets an argument too many, which the
 // calling conventions allow.
-#define GMM_PRELOAD_LOOK_UPS(suffix, is_per_thread)                                                               \
-  CUresult cuGetProcAddress##suffix(const char *name, void **out, int version, uint64_t flags) {                  \
-    const CUresult code = GMM_PRELOAD_REAL(cuGetProcAddress##suffix)(name, out, version, flags);                  \
-    if (code == CUDA_SUCCESS) replace(name, version, per_thread_of(flags, is_per_thread), out);                   \
-    return code;                                                                                                  \
-  }                                                                                                               \
-  CUresult cuGetProcAddress_v2##suffix(const char *name, void **out, int version, cuuint64_t flags,               \
-                                       CUdriverProcAddressQueryResult *status) {                                  \
-    const CUresult code = GMM_PRELOAD_REAL(cuGetProcAddress_v2##suffix)(name, out, version, flags, status);       \
-    if (code == CUDA_SUCCESS) replace(name, version, per_thread_of(flags, is_per_thread), out);                   \
-    return code;                                                                                                  \
-  }                                                                                                               \
-  CUresult cudaGetDriverEntryPoint##suffix(const char *name, void **out, unsigned long long flags, int *status) { \
-    const CUresult code = GMM_PRELOAD_REAL(cudaGetDriverEntryPoint##suffix)(name, out, flags, status);            \
-    if (code == CUDA_SUCCESS) replace(name, kNewest, per_thread_of(flags, is_per_thread), out);                   \
-    return code;                                                                                                  \
-  }                                                                                                               \
-  CUresult cudaGetDriverEntryPointByVersion##suffix(const char *name, void **out, unsigned int version,           \
-                                                    unsigned long long flags, int *status) {                      \
-    const CUresult code =                                                                                         \
-        GMM_PRELOAD_REAL(cudaGetDriverEntryPointByVersion##suffix)(name, out, version, flags, status);            \
-    if (code == CUDA_SUCCESS) replace(name, static_cast<int>(version), per_thread_of(flags, is_per_thread), out); \
-    return code;                                                                                                  \
+#define GMM_PRELOAD_LOOK_UPS(suffix, is_per_thread)                                                                   \
+  CUresult cuGetProcAddress##suffix(const char *name, void **out, int version, uint64_t flags) {                      \
+    return replace(GMM_PRELOAD_REAL(cuGetProcAddress##suffix)(name, out, version, flags), name, version, flags,       \
+                   is_per_thread, out);                                                                               \
+  }                                                                                                                   \
+  CUresult cuGetProcAddress_v2##suffix(const char *name, void **out, int version, cuuint64_t flags,                   \
+                                       CUdriverProcAddressQueryResult *status) {                                      \
+    return replace(GMM_PRELOAD_REAL(cuGetProcAddress_v2##suffix)(name, out, version, flags, status), name, version,   \
+                   flags, is_per_thread, out);                                                                        \
+  }                                                                                                                   \
+  CUresult cudaGetDriverEntryPoint##suffix(const char *name, void **out, unsigned long long flags, int *status) {     \
+    return replace(GMM_PRELOAD_REAL(cudaGetDriverEntryPoint##suffix)(name, out, flags, status), name, kNewest, flags, \
+                   is_per_thread, out);                                                                               \
+  }                                                                                                                   \
+  CUresult cudaGetDriverEntryPointByVersion##suffix(const char *name, void **out, unsigned int version,               \
+                                                    unsigned long long flags, int *status) {                          \
+    return replace(GMM_PRELOAD_REAL(cudaGetDriverEntryPointByVersion##suffix)(name, out, version, flags, status),     \
+                   name, static_cast<int>(version), flags, is_per_thread, out);                                       \
   }
 GMM_PRELOAD_LOOK_UPS(, false)
 GMM_PRELOAD_LOOK_UPS(_ptsz, true)

@@ -8,11 +8,11 @@ namespace {
 
 // The table is not constexpr, because the loader fills in the addresses.
 const EntryInfo kEntries[kEntryCount] = {
-#define X(symbol, type, name, version, streams) \
-  {#symbol, name, version, NullStream::streams, reinterpret_cast<void *>(&::symbol)},
+#define X(symbol, stream, type, name, version) \
+  {#symbol, name, version, NullStream::stream, reinterpret_cast<void *>(&::symbol)},
     GMM_PRELOAD_DRIVER(X)
 #undef X
-#define X(symbol, parameters) {#symbol, nullptr, 0, NullStream::kEither, reinterpret_cast<void *>(&::symbol)},
+#define X(symbol, stream, ...) {#symbol, nullptr, 0, NullStream::stream, reinterpret_cast<void *>(&::symbol)},
         GMM_PRELOAD_RUNTIME(X)
 #undef X
 };

@@ -125,13 +125,20 @@ void free_postponed(gmm_context *owner, const Driver &entries) {
   }
 }
 
-// The memory must be gmm's, the address its start, and its kind one that the function frees.
-Outcome check_free(const gmm_pointer_info &info, const void *memory, Free kind) {
+// Calls fn(context, driver or NULL, device) for memory of gmm. The address must be its start, and its kind one that the
+// function frees.
+template <class Fn>
+Outcome free_checked(const void *memory, Free kind, Fn fn) {
+  gmm_context *owner = g_context.load(std::memory_order_acquire);
+  if (owner == nullptr || memory == nullptr || t_thread.depth != 0) return kReal;
+  Inside inside;
+  const gmm_pointer_info info = ask(owner, memory);
   if (info.state != GMM_STATE_ACTIVE && info.state != GMM_STATE_PAUSED && info.state != GMM_STATE_PARTLY_PAUSED &&
       info.state != GMM_STATE_FREE)
     return kReal;
   const bool host = info.kind == GMM_KIND_HOST;
-  if (info.state != GMM_STATE_FREE && info.base == memory && host == (kind == Free::kHost)) return {true, CUDA_SUCCESS};
+  if (info.state != GMM_STATE_FREE && info.base == memory && host == (kind == Free::kHost))
+    return {true, fn(owner, context_is_cuda() ? driver() : nullptr, info.device)};
   say("%p cannot be freed by this function: %s.", memory,
       info.state == GMM_STATE_FREE ? "its block was freed"
       : info.base != memory        ? "the address lies inside a block"
@@ -161,7 +168,7 @@ bool has_margin(uint64_t size) {
 // The label of an allocation through these calls. NULL: the real function does it. Every hook asks this first.
 Label *wanted(Route route) {
   const Config &asked = config();
-  const bool regions = asked.region || g_regions.load(std::memory_order_relaxed);
+  const bool regions = asked.region.interesting || g_regions.load(std::memory_order_relaxed);
   if (__builtin_expect(asked.routes == 0 && !regions, 1)) return nullptr;
   if (t_thread.depth != 0) return nullptr;
   const bool in_program = (asked.routes & static_cast<uint32_t>(route)) != 0;
@@ -208,44 +215,31 @@ Outcome allocate(Label *label, Route route, int device, uint64_t size, CUstream 
 }
 
 Outcome free_idle(void *memory, Free kind) {
-  gmm_context *owner = g_context.load(std::memory_order_acquire);
-  if (owner == nullptr || memory == nullptr || t_thread.depth != 0) return kReal;
-  Inside inside;
-  const gmm_pointer_info info = ask(owner, memory);
-  const Outcome outcome = check_free(info, memory, kind);
-  if (!outcome.done || outcome.code != CUDA_SUCCESS) return outcome;
-  const Driver *entries = context_is_cuda() ? driver() : nullptr;
-  if (entries != nullptr && !is_ordered(memory)) {
+  return free_checked(memory, kind, [&](gmm_context *owner, const Driver *entries, int device) {
+    if (entries == nullptr || is_ordered(memory)) return free_now(owner, memory, nullptr);
     if (!may_wait(*entries)) {
       auto *entry = static_cast<Postponed *>(std::malloc(sizeof(Postponed)));
-      if (entry == nullptr) return {true, CUDA_ERROR_OUT_OF_MEMORY};
+      if (entry == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
       entry->memory = memory;
       postpone(entry, entry);
-      return outcome;
+      return CUDA_SUCCESS;
     }
-    if (CUresult code = wait_for(*entries, info.device); code != CUDA_SUCCESS) {
+    if (CUresult code = wait_for(*entries, device); code != CUDA_SUCCESS) {
       say("The free of %p could not wait for the device: the driver answered %d.", memory, code);
-      return {true, code};
+      return code;
     }
     free_postponed(owner, *entries);
-  }
-  return {true, free_now(owner, memory, nullptr)};
+    return free_now(owner, memory, nullptr);
+  });
 }
 
 Outcome free_ordered(void *memory, CUstream stream) {
-  gmm_context *owner = g_context.load(std::memory_order_acquire);
-  if (owner == nullptr || memory == nullptr || t_thread.depth != 0) return kReal;
-  Inside inside;
-  const Outcome outcome = check_free(ask(owner, memory), memory, Free::kDevice);
-  if (!outcome.done || outcome.code != CUDA_SUCCESS) return outcome;
-  if (!is_ordered(memory)) {
+  return free_checked(memory, Free::kDevice, [&](gmm_context *owner, const Driver *entries, int) {
+    if (is_ordered(memory)) return free_now(owner, memory, stream);
     // Only memory that no stream uses may return to its heap.
-    const Driver *entries = context_is_cuda() ? driver() : nullptr;
-    if (entries != nullptr)
-      if (CUresult code = entries->cuStreamSynchronize(stream); code != CUDA_SUCCESS) return {true, code};
-    stream = nullptr;
-  }
-  return {true, free_now(owner, memory, stream)};
+    const CUresult waited = entries != nullptr ? entries->cuStreamSynchronize(stream) : CUDA_SUCCESS;
+    return waited == CUDA_SUCCESS ? free_now(owner, memory, nullptr) : waited;
+  });
 }
 
 void forget_stream(CUstream stream) {

@@ -41,10 +41,10 @@ bool open_driver() {
   void *library = dlopen(driver_file(), RTLD_NOW | RTLD_LOCAL);  // it stays open, as gmm's does
   if (library == nullptr) return false;
   bool complete = true;
-#define X(symbol)                                                                              \
-  g_driver_entries.symbol = reinterpret_cast<symbol##_fn *>(system_dlsym()(library, #symbol)); \
-  complete = complete && g_driver_entries.symbol != nullptr;
-  GMM_PRELOAD_CALLS(X)
+#define X(name, suffix, ...)                                                                                     \
+  g_driver_entries.name##suffix = reinterpret_cast<name##suffix##_fn *>(system_dlsym()(library, #name #suffix)); \
+  complete = complete && g_driver_entries.name##suffix != nullptr;
+  GMM_PRELOAD_DRIVER_CALLS(X)
 #undef X
   return complete;
 }
@@ -67,23 +67,18 @@ void *find_loaded_real(Entry entry) {
   return slot.load(std::memory_order_acquire);
 }
 
-void *find_real(Entry entry) {
-  void *found = find_loaded_real(entry);
-  if (found != nullptr || is_runtime(entry)) return found;
-  if (void *library = dlopen(driver_file(), RTLD_NOW | RTLD_LOCAL); library != nullptr)
-    if (void *address = system_dlsym()(library, entry_info(entry).symbol); address != nullptr)
-      remember_real(entry, address);
-  return g_real[static_cast<uint32_t>(entry)].load(std::memory_order_acquire);
-}
-
 void remember_real(Entry entry, void *address) {
   void *none = nullptr;
   g_real[static_cast<uint32_t>(entry)].compare_exchange_strong(none, address, std::memory_order_acq_rel);
 }
 
 void *find_callable(Entry entry) {
-  void *found = find_real(entry);
-  return found != nullptr ? found : reinterpret_cast<void *>(not_found);
+  if (void *found = find_loaded_real(entry); found != nullptr) return found;
+  void *library = is_runtime(entry) ? nullptr : dlopen(driver_file(), RTLD_NOW | RTLD_LOCAL);
+  void *address = library != nullptr ? system_dlsym()(library, entry_info(entry).symbol) : nullptr;
+  if (address != nullptr) remember_real(entry, address);
+  void *known = g_real[static_cast<uint32_t>(entry)].load(std::memory_order_acquire);
+  return known != nullptr ? known : reinterpret_cast<void *>(not_found);
 }
 
 const Driver *driver() {

@@ -12,15 +12,12 @@ namespace gmm::preload {
 
 inline constinit std::atomic<void *> g_real[kEntryCount] = {};
 
-// Finds the function behind this library, then in the loaded CUDA library. For the driver it also opens libcuda.so.1.
-// NULL: there is none.
-void *find_real(Entry entry);
-// As find_real(), but searches loaded libraries only.
+// Finds the function behind this library, then in the loaded CUDA library. NULL: there is none.
 void *find_loaded_real(Entry entry);
 // Records the function that the program was given. The first one stays.
 void remember_real(Entry entry, void *address);
 
-// For a call: returns a function that answers kNotFound if there is none.
+// For a call: also opens the driver's library, and returns a function that answers NOT_FOUND if there is none.
 void *find_callable(Entry entry);
 
 template <class Function>
@@ -32,25 +29,12 @@ Function *real(Entry entry) {
 // The real function with the name and type of the hook.
 #define GMM_PRELOAD_REAL(symbol) (::gmm::preload::real<decltype(::symbol)>(::gmm::preload::Entry::k_##symbol))
 
-// The functions of the driver that the library calls itself, by their symbols.
-#define GMM_PRELOAD_CALLS(X)      \
-  X(cuCtxGetCurrent)              \
-  X(cuCtxPushCurrent_v2)          \
-  X(cuCtxPopCurrent_v2)           \
-  X(cuCtxGetDevice)               \
-  X(cuCtxSynchronize)             \
-  X(cuDeviceGet)                  \
-  X(cuDeviceCanAccessPeer)        \
-  X(cuDevicePrimaryCtxRetain)     \
-  X(cuDevicePrimaryCtxRelease_v2) \
-  X(cuMemGetInfo_v2)              \
-  X(cuStreamGetCtx)               \
-  X(cuStreamSynchronize)          \
-  X(cuThreadExchangeStreamCaptureMode)
-
+// The functions of the driver without which gmm has no CUDA backend, by their symbols.
+#define GMM_PRELOAD_NONE(name, suffix, ...)
+#define GMM_PRELOAD_DRIVER_CALLS(X) GMM_CUDA_ENTRIES(X, GMM_PRELOAD_NONE, GMM_PRELOAD_NONE)
 struct Driver {
-#define X(symbol) symbol##_fn *symbol;
-  GMM_PRELOAD_CALLS(X)
+#define X(name, suffix, ...) name##suffix##_fn *name##suffix;
+  GMM_PRELOAD_DRIVER_CALLS(X)
 #undef X
 };
 // NULL: there is no driver, or it lacks one of these functions.

@@ -11,7 +11,6 @@
 namespace gmm::preload {
 namespace {
 
-constexpr const char *kStartName = "default";
 constexpr uint64_t kLongestName = 48;  // of a tag's name, before the suffix of its contents
 
 constinit std::atomic<Label *> g_labels{nullptr};
@@ -23,15 +22,23 @@ Label *look_up(const char *name, gmm_contents contents, bool pageable) {
   return nullptr;
 }
 
-gmm_contents contents_of(bool cpu, bool disk) {
-  return cpu ? GMM_CONTENTS_HOST : disk ? GMM_CONTENTS_FILE : GMM_CONTENTS_DROP;
+void find_label(ThreadState *thread) {
+  const RegionSettings &region = thread->region;
+  const gmm_contents contents = region.cpu_backup    ? GMM_CONTENTS_HOST
+                                : region.disk_backup ? GMM_CONTENTS_FILE
+                                                     : GMM_CONTENTS_DROP;
+  thread->label = region.interesting ? label_of(region.name, contents, region.pageable) : nullptr;
 }
 
-// The region in which every thread begins: TMS_INIT_ENABLE.
-Label *start_region() {
-  const Config &start = config();
-  return start.region ? label_of(kStartName, contents_of(start.cpu_backup, start.disk_backup), start.pageable)
-                      : nullptr;
+// The calling thread, with its settings.
+ThreadState &configured_thread() {
+  ThreadState &thread = t_thread;
+  if (!thread.configured) {
+    thread.configured = true;
+    thread.region = config().region;
+    find_label(&thread);
+  }
+  return thread;
 }
 
 }  // namespace
@@ -69,28 +76,13 @@ void tag_name(const Label &label, char out[64]) {
   std::snprintf(out, 64, "%.31s~%016llx%s", name, static_cast<unsigned long long>(hash), suffix);
 }
 
-Label *current_region() { return region_settings().label; }
+Label *current_region() { return configured_thread().label; }
 
-ThreadState &region_settings() {
-  ThreadState &thread = t_thread;
-  if (!thread.configured) {
-    const Config &start = config();
-    thread.configured = true;
-    thread.interesting = start.region;
-    thread.cpu_backup = start.cpu_backup;
-    thread.disk_backup = start.disk_backup;
-    thread.pageable = start.pageable;
-    thread.name = kStartName;
-    thread.label = start_region();
-  }
-  return thread;
-}
+RegionSettings &region_settings() { return configured_thread().region; }
 
 void region_changed() {
-  ThreadState &thread = region_settings();
-  const gmm_contents contents = contents_of(thread.cpu_backup, thread.disk_backup);
-  thread.label = thread.interesting ? label_of(thread.name, contents, thread.pageable) : nullptr;
-  if (thread.interesting) g_regions.store(true, std::memory_order_relaxed);
+  find_label(&t_thread);
+  if (t_thread.region.interesting) g_regions.store(true, std::memory_order_relaxed);
 }
 
 }  // namespace gmm::preload

@@ -38,8 +38,8 @@ inline constinit std::atomic<bool> g_regions{false};
 Label *current_region();
 
 // The thread's own settings. At first they are those with which threads start.
-ThreadState &region_settings();
-// The caller has changed the thread's settings.
+RegionSettings &region_settings();
+// The caller has changed the settings that region_settings() gave.
 void region_changed();
 
 }  // namespace gmm::preload

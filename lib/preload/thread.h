@@ -6,6 +6,8 @@
 #include <gmm/types.h>
 
 #include "backend/cuda/driver_api.h"
+#include "base/lock.h"
+#include "preload/config.h"
 
 namespace gmm::preload {
 
@@ -14,25 +16,18 @@ struct Label;
 struct ThreadState {
   uint32_t depth;   // above 0: the thread is inside gmm or a real function, so every hook calls the real one
   CUresult inject;  // the answer of the driver's hooks while it is not 0, so that the runtime itself fails
-  // The region's settings (region.h).
-  bool configured;  // the following fields are set
-  bool interesting;
-  bool cpu_backup;
-  bool disk_backup;
-  bool pageable;
-  const char *name;
-  Label *label;
+  RegionSettings region;
+  Label *label;     // of the region; NULL: the thread is in none
+  bool configured;  // region and label are set (region.h)
   char message[640];
 };
 inline constinit thread_local ThreadState t_thread = {};
 
 // While it lives, the hooks of this thread call the real functions.
-class Inside {
+class Inside : NoCopy {
  public:
   Inside() { ++t_thread.depth; }
   ~Inside() { --t_thread.depth; }
-  Inside(const Inside &) = delete;
-  Inside &operator=(const Inside &) = delete;
 };
 
 // Sets the thread's message.

@@ -21,8 +21,8 @@ fields = [(struct, field) for body, struct in structs if struct in known
 fields += [(other, field) for known_as, other in re.findall(r"^typedef (CU\w+) (CU\w+);", page, re.M)
            for struct, field in fields if struct == known_as]
 rows = re.sub(r"[\\\s]+", " ", page[page.index("#define GMM_CUDA_ENTRIES"):])
-functions = [(symbol, parameters) for symbol, parameters in
-             re.findall(r"[A-Z]+\(cu\w+, (cu\w+), \d+, (\([^()]*\))\)", rows) if symbol in known]
+functions = [(name + suffix, parameters) for name, suffix, parameters in
+             re.findall(r"[A-Z]+\((cu\w+), (\w*), \d+, (\([^()]*\))\)", rows) if name + suffix in known]
 assert len(numbers) > 100 and len(fields) > 25 and len(functions) > 100, "the page is not read whole"
 
 lines = ["#include <cstddef>", "#include <cstdint>", "namespace own {", '#include "backend/cuda/driver_api.h"']

@@ -13,7 +13,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#define DECLARE(name, symbol, version, parameters) symbol##_fn symbol;
+#define DECLARE(name, suffix, version, parameters) name##suffix##_fn name##suffix;
 GMM_CUDA_ENTRIES(DECLARE, DECLARE, DECLARE)
 #undef DECLARE
 #ifdef __cplusplus
@@ -22,13 +22,13 @@ GMM_CUDA_ENTRIES(DECLARE, DECLARE, DECLARE)
 
 /* A function that the driver lacks is NULL. */
 struct cuda_driver {
-#define MEMBER(name, symbol, version, parameters) symbol##_fn *symbol;
+#define MEMBER(name, suffix, version, parameters) name##suffix##_fn *name##suffix;
   GMM_CUDA_ENTRIES(MEMBER, MEMBER, MEMBER)
 #undef MEMBER
 };
 
 static inline void cuda_driver_look_up(void *library, struct cuda_driver *out) {
-#define FIND(name, symbol, version, parameters) *(void **)&out->symbol = dlsym(library, #symbol);
+#define FIND(name, suffix, version, parameters) *(void **)&out->name##suffix = dlsym(library, #name #suffix);
   GMM_CUDA_ENTRIES(FIND, FIND, FIND)
 #undef FIND
 }

@@ -103,13 +103,13 @@ Status Driver::resolve(void *library, const char *path) {
     return found == CU_GET_PROC_ADDRESS_SUCCESS ? address : nullptr;
   };
 
-#define GMM_CUDA_REQUIRE(name, symbol, version, parameters)                                             \
-  name = reinterpret_cast<symbol##_fn *>(find(#name, version));                                         \
+#define GMM_CUDA_REQUIRE(name, suffix, version, parameters)                                             \
+  name = reinterpret_cast<name##suffix##_fn *>(find(#name, version));                                   \
   if (name == nullptr)                                                                                  \
     return fail(GMM_ERROR_NO_BACKEND,                                                                   \
                 "%s has no " #name " of version %d.%d; install a driver for CUDA 12.0 or newer.", path, \
                 (version) / 1000, (version) % 1000 / 10);
-#define GMM_CUDA_NONE(name, symbol, version, parameters)
+#define GMM_CUDA_NONE(name, suffix, version, parameters)
   GMM_CUDA_ENTRIES(GMM_CUDA_REQUIRE, GMM_CUDA_NONE, GMM_CUDA_NONE)
 #undef GMM_CUDA_REQUIRE
 #undef GMM_CUDA_NONE

@@ -27,8 +27,8 @@ class Driver {
   }
   Status failed(CUresult result, const char *entry) const;
 
-#define GMM_CUDA_MEMBER(name, symbol, version, parameters) symbol##_fn *name = nullptr;
-#define GMM_CUDA_NONE(name, symbol, version, parameters)
+#define GMM_CUDA_MEMBER(name, suffix, version, parameters) name##suffix##_fn *name = nullptr;
+#define GMM_CUDA_NONE(name, suffix, version, parameters)
   GMM_CUDA_ENTRIES(GMM_CUDA_MEMBER, GMM_CUDA_NONE, GMM_CUDA_NONE)
 #undef GMM_CUDA_MEMBER
 #undef GMM_CUDA_NONE

@@ -289,159 +289,150 @@ typedef struct CUcheckpointRestoreArgs_st {
 typedef CUcheckpointCheckpointArgs CUcheckpointUnlockArgs;
 
 /*
- * The functions: CLASS(name, symbol, version, parameters). All of them return a CUresult.
- * `symbol` is the function's name in the driver's library, and `name` its name for cuGetProcAddress(). That one returns
- * the newest variant that is not newer than the requested version. So `version` is the CUDA version that introduced the
- * symbol. Of one name the symbols stand from old to new.
+ * The functions: CLASS(name, suffix, version, parameters). All of them return a CUresult.
+ * `name` is the function's name for cuGetProcAddress(), and with the suffix its symbol in the driver's library.
+ * cuGetProcAddress() returns the newest variant that is not newer than the requested version. So `version` is the CUDA
+ * version that introduced the symbol. Of one name the symbols stand from old to new.
  * REQUIRED: gmm has no CUDA backend without it. OTHER: only the preload library, Python, tests or benchmarks call it,
  * or driver.cpp chooses it. HOOKED: only the preload library knows it, and the tests' fake driver lacks it.
  */
-#define GMM_CUDA_ENTRIES(REQUIRED, OTHER, HOOKED)                                                                      \
-  REQUIRED(cuInit, cuInit, 2000, (unsigned int))                                                                       \
-  REQUIRED(cuDriverGetVersion, cuDriverGetVersion, 2020, (int *))                                                      \
-  REQUIRED(cuGetErrorName, cuGetErrorName, 6000, (CUresult, const char **))                                            \
-  REQUIRED(cuGetErrorString, cuGetErrorString, 6000, (CUresult, const char **))                                        \
-  OTHER(cuGetProcAddress, cuGetProcAddress, 11030, (const char *, void **, int, cuuint64_t))                           \
-  OTHER(cuGetProcAddress, cuGetProcAddress_v2, 12000,                                                                  \
-        (const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *))                                    \
-  REQUIRED(cuDeviceGetCount, cuDeviceGetCount, 2000, (int *))                                                          \
-  REQUIRED(cuDeviceGet, cuDeviceGet, 2000, (CUdevice *, int))                                                          \
-  REQUIRED(cuDeviceGetName, cuDeviceGetName, 2000, (char *, int, CUdevice))                                            \
-  REQUIRED(cuDeviceGetUuid, cuDeviceGetUuid_v2, 11040, (CUuuid *, CUdevice))                                           \
-  REQUIRED(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020, (size_t *, CUdevice))                                          \
-  REQUIRED(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, (int *, CUdevice_attribute, CUdevice))                    \
-  REQUIRED(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000, (int *, CUdevice, CUdevice))                            \
-  REQUIRED(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, (CUcontext *, CUdevice))                          \
-  REQUIRED(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000, (CUdevice))                                 \
-  REQUIRED(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, (CUdevice, unsigned int *, int *))            \
-  OTHER(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (CUdevice))                                        \
-  OTHER(cuCtxCreate, cuCtxCreate_v2, 3020, (CUcontext *, unsigned int, CUdevice))                                      \
-  OTHER(cuCtxDestroy, cuCtxDestroy_v2, 4000, (CUcontext))                                                              \
-  REQUIRED(cuCtxGetCurrent, cuCtxGetCurrent, 4000, (CUcontext *))                                                      \
-  OTHER(cuCtxSetCurrent, cuCtxSetCurrent, 4000, (CUcontext))                                                           \
-  REQUIRED(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (CUcontext))                                                   \
-  REQUIRED(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (CUcontext *))                                                   \
-  REQUIRED(cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice *))                                                         \
-  OTHER(cuCtxGetId, cuCtxGetId, 12000, (CUcontext, unsigned long long *))                                              \
-  OTHER(cuCtxRecordEvent, cuCtxRecordEvent, 12050, (CUcontext, CUevent))                                               \
-  REQUIRED(cuCtxSynchronize, cuCtxSynchronize, 2000, (void))                                                           \
-  REQUIRED(cuMemGetInfo, cuMemGetInfo_v2, 3020, (size_t *, size_t *))                                                  \
-  REQUIRED(cuMemAlloc, cuMemAlloc_v2, 3020, (CUdeviceptr *, size_t))                                                   \
-  REQUIRED(cuMemFree, cuMemFree_v2, 3020, (CUdeviceptr))                                                               \
-  REQUIRED(cuMemAllocManaged, cuMemAllocManaged, 6000, (CUdeviceptr *, size_t, unsigned int))                          \
-  OTHER(cuMemAllocAsync, cuMemAllocAsync, 11020, (CUdeviceptr *, size_t, CUstream))                                    \
-  OTHER(cuMemFreeAsync, cuMemFreeAsync, 11020, (CUdeviceptr, CUstream))                                                \
-  OTHER(cuMemHostAlloc, cuMemHostAlloc, 2020, (void **, size_t, unsigned int))                                         \
-  OTHER(cuMemFreeHost, cuMemFreeHost, 2000, (void *))                                                                  \
-  REQUIRED(cuMemHostRegister, cuMemHostRegister_v2, 6050, (void *, size_t, unsigned int))                              \
-  REQUIRED(cuMemHostUnregister, cuMemHostUnregister, 4000, (void *))                                                   \
-  REQUIRED(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2, 3020, (CUdeviceptr *, void *, unsigned int))       \
-  OTHER(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020, (CUdeviceptr *, size_t *, CUdeviceptr))                   \
-  OTHER(cuPointerGetAttribute, cuPointerGetAttribute, 4000, (void *, CUpointer_attribute, CUdeviceptr))                \
-  REQUIRED(cuPointerGetAttributes, cuPointerGetAttributes, 7000,                                                       \
-           (unsigned int, CUpointer_attribute *, void **, CUdeviceptr))                                                \
-  REQUIRED(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020,                                        \
-           (size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags))                                  \
-  REQUIRED(cuMemAddressReserve, cuMemAddressReserve, 10020,                                                            \
-           (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))                                           \
-  REQUIRED(cuMemAddressFree, cuMemAddressFree, 10020, (CUdeviceptr, size_t))                                           \
-  REQUIRED(cuMemCreate, cuMemCreate, 10020,                                                                            \
-           (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long))                  \
-  REQUIRED(cuMemRelease, cuMemRelease, 10020, (CUmemGenericAllocationHandle))                                          \
-  REQUIRED(cuMemMap, cuMemMap, 10020, (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long)) \
-  REQUIRED(cuMemUnmap, cuMemUnmap, 10020, (CUdeviceptr, size_t))                                                       \
-  REQUIRED(cuMemSetAccess, cuMemSetAccess, 10020, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))              \
-  OTHER(cuMemGetAccess, cuMemGetAccess, 10020, (unsigned long long *, const CUmemLocation *, CUdeviceptr))             \
-  REQUIRED(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, (CUmemGenericAllocationHandle *, void *))  \
-  REQUIRED(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, 10020,                      \
-           (CUmemAllocationProp *, CUmemGenericAllocationHandle))                                                      \
-  REQUIRED(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020,                                          \
-           (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))                      \
-  REQUIRED(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020,                                      \
-           (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType))                                        \
-  REQUIRED(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (CUipcMemHandle *, CUdeviceptr))                                \
-  REQUIRED(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000, (CUdeviceptr *, CUipcMemHandle, unsigned int))            \
-  REQUIRED(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (CUdeviceptr))                                              \
-  REQUIRED(cuIpcGetEventHandle, cuIpcGetEventHandle, 4010, (CUipcEventHandle *, CUevent))                              \
-  REQUIRED(cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010, (CUevent *, CUipcEventHandle))                            \
-  REQUIRED(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, 11070,                                        \
-           (void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long))                                    \
-  REQUIRED(cuImportExternalMemory, cuImportExternalMemory, 10000,                                                      \
-           (CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *))                                             \
-  REQUIRED(cuExternalMemoryGetMappedBuffer, cuExternalMemoryGetMappedBuffer, 10000,                                    \
-           (CUdeviceptr *, CUexternalMemory, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *))                                \
-  REQUIRED(cuDestroyExternalMemory, cuDestroyExternalMemory, 10000, (CUexternalMemory))                                \
-  REQUIRED(cuImportExternalSemaphore, cuImportExternalSemaphore, 10000,                                                \
-           (CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *))                                       \
-  REQUIRED(cuSignalExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync, 10000,                                    \
-           (const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *, unsigned int, CUstream))       \
-  REQUIRED(cuWaitExternalSemaphoresAsync, cuWaitExternalSemaphoresAsync, 10000,                                        \
-           (const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *, unsigned int, CUstream))         \
-  REQUIRED(cuDestroyExternalSemaphore, cuDestroyExternalSemaphore, 10000, (CUexternalSemaphore))                       \
-  REQUIRED(cuMemAdvise, cuMemAdvise, 8000, (CUdeviceptr, size_t, CUmem_advise, CUdevice))                              \
-  REQUIRED(cuMemPrefetchAsync, cuMemPrefetchAsync, 8000, (CUdeviceptr, size_t, CUdevice, CUstream))                    \
-  OTHER(cuStreamCreate, cuStreamCreate, 2000, (CUstream *, unsigned int))                                              \
-  REQUIRED(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050, (CUstream *, unsigned int, int))              \
-  REQUIRED(cuStreamDestroy, cuStreamDestroy_v2, 4000, (CUstream))                                                      \
-  REQUIRED(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream))                                                 \
-  REQUIRED(cuStreamQuery, cuStreamQuery, 2000, (CUstream))                                                             \
-  REQUIRED(cuStreamWaitEvent, cuStreamWaitEvent, 3020, (CUstream, CUevent, unsigned int))                              \
-  REQUIRED(cuStreamGetCtx, cuStreamGetCtx, 9020, (CUstream, CUcontext *))                                              \
-  OTHER(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, 5050, (int *, int *))                                \
-  REQUIRED(cuStreamIsCapturing, cuStreamIsCapturing, 10000, (CUstream, CUstreamCaptureStatus *))                       \
-  REQUIRED(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2, 11030,                                                   \
-           (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **, size_t *))               \
-  OTHER(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010, (CUstream, CUstreamCaptureMode))                         \
-  OTHER(cuStreamEndCapture, cuStreamEndCapture, 10000, (CUstream, CUgraph *))                                          \
-  OTHER(cuGraphDestroy, cuGraphDestroy, 10000, (CUgraph))                                                              \
-  OTHER(cuGraphInstantiate, cuGraphInstantiateWithFlags, 12000, (CUgraphExec *, CUgraph, unsigned long long))          \
-  OTHER(cuGraphExecDestroy, cuGraphExecDestroy, 10000, (CUgraphExec))                                                  \
-  OTHER(cuGraphLaunch, cuGraphLaunch, 10000, (CUgraphExec, CUstream))                                                  \
-  REQUIRED(cuGraphRetainUserObject, cuGraphRetainUserObject, 11030,                                                    \
-           (CUgraph, CUuserObject, unsigned int, unsigned int))                                                        \
-  REQUIRED(cuUserObjectCreate, cuUserObjectCreate, 11030,                                                              \
-           (CUuserObject *, void *, CUhostFn, unsigned int, unsigned int))                                             \
-  REQUIRED(cuUserObjectRelease, cuUserObjectRelease, 11030, (CUuserObject, unsigned int))                              \
-  REQUIRED(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode *))       \
-  REQUIRED(cuLaunchHostFunc, cuLaunchHostFunc, 10000, (CUstream, CUhostFn, void *))                                    \
-  REQUIRED(cuEventCreate, cuEventCreate, 2000, (CUevent *, unsigned int))                                              \
-  REQUIRED(cuEventDestroy, cuEventDestroy_v2, 4000, (CUevent))                                                         \
-  REQUIRED(cuEventRecord, cuEventRecord, 2000, (CUevent, CUstream))                                                    \
-  REQUIRED(cuEventQuery, cuEventQuery, 2000, (CUevent))                                                                \
-  REQUIRED(cuEventSynchronize, cuEventSynchronize, 2000, (CUevent))                                                    \
-  OTHER(cuEventElapsedTime, cuEventElapsedTime, 2000, (float *, CUevent, CUevent))                                     \
-  OTHER(cuEventElapsedTime, cuEventElapsedTime_v2, 12080, (float *, CUevent, CUevent))                                 \
-  OTHER(cuMemcpy, cuMemcpy, 4000, (CUdeviceptr, CUdeviceptr, size_t))                                                  \
-  REQUIRED(cuMemcpyAsync, cuMemcpyAsync, 4000, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                           \
-  OTHER(cuMemcpyHtoD, cuMemcpyHtoD_v2, 3020, (CUdeviceptr, const void *, size_t))                                      \
-  OTHER(cuMemcpyDtoH, cuMemcpyDtoH_v2, 3020, (void *, CUdeviceptr, size_t))                                            \
-  OTHER(cuMemcpyDtoD, cuMemcpyDtoD_v2, 3020, (CUdeviceptr, CUdeviceptr, size_t))                                       \
-  OTHER(cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2, 3020, (CUdeviceptr, const void *, size_t, CUstream))                  \
-  OTHER(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, 3020, (void *, CUdeviceptr, size_t, CUstream))                        \
-  OTHER(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2, 3020, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                   \
-  OTHER(cuMemsetD8, cuMemsetD8_v2, 3020, (CUdeviceptr, unsigned char, size_t))                                         \
-  REQUIRED(cuMemsetD8Async, cuMemsetD8Async, 3020, (CUdeviceptr, unsigned char, size_t, CUstream))                     \
-  REQUIRED(cuModuleLoadData, cuModuleLoadData, 2000, (CUmodule *, const void *))                                       \
-  REQUIRED(cuModuleUnload, cuModuleUnload, 2000, (CUmodule))                                                           \
-  REQUIRED(cuModuleGetFunction, cuModuleGetFunction, 2000, (CUfunction *, CUmodule, const char *))                     \
-  REQUIRED(cuLaunchKernel, cuLaunchKernel, 4000,                                                                       \
-           (CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,            \
-            unsigned int, CUstream, void **, void **))                                                                 \
-  REQUIRED(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, (CUmemoryPool *, CUdevice))                    \
-  REQUIRED(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, (CUmemoryPool, CUmemPool_attribute, void *))           \
-  REQUIRED(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040,                                          \
-           (CUdevice, CUgraphMem_attribute, void *))                                                                   \
-  OTHER(cuCheckpointProcessGetState, cuCheckpointProcessGetState, 12080, (int, CUprocessState *))                      \
-  OTHER(cuCheckpointProcessLock, cuCheckpointProcessLock, 12080, (int, CUcheckpointLockArgs *))                        \
-  OTHER(cuCheckpointProcessCheckpoint, cuCheckpointProcessCheckpoint, 12080, (int, CUcheckpointCheckpointArgs *))      \
-  OTHER(cuCheckpointProcessRestore, cuCheckpointProcessRestore, 12080, (int, CUcheckpointRestoreArgs *))               \
-  OTHER(cuCheckpointProcessUnlock, cuCheckpointProcessUnlock, 12080, (int, CUcheckpointUnlockArgs *))                  \
-  HOOKED(cuMemAllocHost, cuMemAllocHost_v2, 3020, (void **, size_t))                                                   \
-  HOOKED(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030,                                              \
+#define GMM_CUDA_ENTRIES(REQUIRED, OTHER, HOOKED)                                                                    \
+  REQUIRED(cuInit, , 2000, (unsigned int))                                                                           \
+  REQUIRED(cuDriverGetVersion, , 2020, (int *))                                                                      \
+  REQUIRED(cuGetErrorName, , 6000, (CUresult, const char **))                                                        \
+  REQUIRED(cuGetErrorString, , 6000, (CUresult, const char **))                                                      \
+  OTHER(cuGetProcAddress, , 11030, (const char *, void **, int, cuuint64_t))                                         \
+  OTHER(cuGetProcAddress, _v2, 12000, (const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *))    \
+  REQUIRED(cuDeviceGetCount, , 2000, (int *))                                                                        \
+  REQUIRED(cuDeviceGet, , 2000, (CUdevice *, int))                                                                   \
+  REQUIRED(cuDeviceGetName, , 2000, (char *, int, CUdevice))                                                         \
+  REQUIRED(cuDeviceGetUuid, _v2, 11040, (CUuuid *, CUdevice))                                                        \
+  REQUIRED(cuDeviceTotalMem, _v2, 3020, (size_t *, CUdevice))                                                        \
+  REQUIRED(cuDeviceGetAttribute, , 2000, (int *, CUdevice_attribute, CUdevice))                                      \
+  REQUIRED(cuDeviceCanAccessPeer, , 4000, (int *, CUdevice, CUdevice))                                               \
+  REQUIRED(cuDevicePrimaryCtxRetain, , 7000, (CUcontext *, CUdevice))                                                \
+  REQUIRED(cuDevicePrimaryCtxRelease, _v2, 11000, (CUdevice))                                                        \
+  REQUIRED(cuDevicePrimaryCtxGetState, , 7000, (CUdevice, unsigned int *, int *))                                    \
+  OTHER(cuDevicePrimaryCtxReset, _v2, 11000, (CUdevice))                                                             \
+  OTHER(cuCtxCreate, _v2, 3020, (CUcontext *, unsigned int, CUdevice))                                               \
+  OTHER(cuCtxDestroy, _v2, 4000, (CUcontext))                                                                        \
+  REQUIRED(cuCtxGetCurrent, , 4000, (CUcontext *))                                                                   \
+  OTHER(cuCtxSetCurrent, , 4000, (CUcontext))                                                                        \
+  REQUIRED(cuCtxPushCurrent, _v2, 4000, (CUcontext))                                                                 \
+  REQUIRED(cuCtxPopCurrent, _v2, 4000, (CUcontext *))                                                                \
+  REQUIRED(cuCtxGetDevice, , 2000, (CUdevice *))                                                                     \
+  OTHER(cuCtxGetId, , 12000, (CUcontext, unsigned long long *))                                                      \
+  OTHER(cuCtxRecordEvent, , 12050, (CUcontext, CUevent))                                                             \
+  REQUIRED(cuCtxSynchronize, , 2000, (void))                                                                         \
+  REQUIRED(cuMemGetInfo, _v2, 3020, (size_t *, size_t *))                                                            \
+  REQUIRED(cuMemAlloc, _v2, 3020, (CUdeviceptr *, size_t))                                                           \
+  REQUIRED(cuMemFree, _v2, 3020, (CUdeviceptr))                                                                      \
+  REQUIRED(cuMemAllocManaged, , 6000, (CUdeviceptr *, size_t, unsigned int))                                         \
+  OTHER(cuMemAllocAsync, , 11020, (CUdeviceptr *, size_t, CUstream))                                                 \
+  OTHER(cuMemFreeAsync, , 11020, (CUdeviceptr, CUstream))                                                            \
+  OTHER(cuMemHostAlloc, , 2020, (void **, size_t, unsigned int))                                                     \
+  OTHER(cuMemFreeHost, , 2000, (void *))                                                                             \
+  REQUIRED(cuMemHostRegister, _v2, 6050, (void *, size_t, unsigned int))                                             \
+  REQUIRED(cuMemHostUnregister, , 4000, (void *))                                                                    \
+  REQUIRED(cuMemHostGetDevicePointer, _v2, 3020, (CUdeviceptr *, void *, unsigned int))                              \
+  OTHER(cuMemGetAddressRange, _v2, 3020, (CUdeviceptr *, size_t *, CUdeviceptr))                                     \
+  OTHER(cuPointerGetAttribute, , 4000, (void *, CUpointer_attribute, CUdeviceptr))                                   \
+  REQUIRED(cuPointerGetAttributes, , 7000, (unsigned int, CUpointer_attribute *, void **, CUdeviceptr))              \
+  REQUIRED(cuMemGetAllocationGranularity, , 10020,                                                                   \
+           (size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags))                                \
+  REQUIRED(cuMemAddressReserve, , 10020, (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))           \
+  REQUIRED(cuMemAddressFree, , 10020, (CUdeviceptr, size_t))                                                         \
+  REQUIRED(cuMemCreate, , 10020,                                                                                     \
+           (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long))                \
+  REQUIRED(cuMemRelease, , 10020, (CUmemGenericAllocationHandle))                                                    \
+  REQUIRED(cuMemMap, , 10020, (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long))       \
+  REQUIRED(cuMemUnmap, , 10020, (CUdeviceptr, size_t))                                                               \
+  REQUIRED(cuMemSetAccess, , 10020, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))                          \
+  OTHER(cuMemGetAccess, , 10020, (unsigned long long *, const CUmemLocation *, CUdeviceptr))                         \
+  REQUIRED(cuMemRetainAllocationHandle, , 11000, (CUmemGenericAllocationHandle *, void *))                           \
+  REQUIRED(cuMemGetAllocationPropertiesFromHandle, , 10020, (CUmemAllocationProp *, CUmemGenericAllocationHandle))   \
+  REQUIRED(cuMemExportToShareableHandle, , 10020,                                                                    \
+           (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))                    \
+  REQUIRED(cuMemImportFromShareableHandle, , 10020,                                                                  \
+           (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType))                                      \
+  REQUIRED(cuIpcGetMemHandle, , 4010, (CUipcMemHandle *, CUdeviceptr))                                               \
+  REQUIRED(cuIpcOpenMemHandle, _v2, 11000, (CUdeviceptr *, CUipcMemHandle, unsigned int))                            \
+  REQUIRED(cuIpcCloseMemHandle, , 4010, (CUdeviceptr))                                                               \
+  REQUIRED(cuIpcGetEventHandle, , 4010, (CUipcEventHandle *, CUevent))                                               \
+  REQUIRED(cuIpcOpenEventHandle, , 4010, (CUevent *, CUipcEventHandle))                                              \
+  REQUIRED(cuMemGetHandleForAddressRange, , 11070,                                                                   \
+           (void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long))                                  \
+  REQUIRED(cuImportExternalMemory, , 10000, (CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *))          \
+  REQUIRED(cuExternalMemoryGetMappedBuffer, , 10000,                                                                 \
+           (CUdeviceptr *, CUexternalMemory, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *))                              \
+  REQUIRED(cuDestroyExternalMemory, , 10000, (CUexternalMemory))                                                     \
+  REQUIRED(cuImportExternalSemaphore, , 10000, (CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *)) \
+  REQUIRED(cuSignalExternalSemaphoresAsync, , 10000,                                                                 \
+           (const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *, unsigned int, CUstream))     \
+  REQUIRED(cuWaitExternalSemaphoresAsync, , 10000,                                                                   \
+           (const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *, unsigned int, CUstream))       \
+  REQUIRED(cuDestroyExternalSemaphore, , 10000, (CUexternalSemaphore))                                               \
+  REQUIRED(cuMemAdvise, , 8000, (CUdeviceptr, size_t, CUmem_advise, CUdevice))                                       \
+  REQUIRED(cuMemPrefetchAsync, , 8000, (CUdeviceptr, size_t, CUdevice, CUstream))                                    \
+  OTHER(cuStreamCreate, , 2000, (CUstream *, unsigned int))                                                          \
+  REQUIRED(cuStreamCreateWithPriority, , 5050, (CUstream *, unsigned int, int))                                      \
+  REQUIRED(cuStreamDestroy, _v2, 4000, (CUstream))                                                                   \
+  REQUIRED(cuStreamSynchronize, , 2000, (CUstream))                                                                  \
+  REQUIRED(cuStreamQuery, , 2000, (CUstream))                                                                        \
+  REQUIRED(cuStreamWaitEvent, , 3020, (CUstream, CUevent, unsigned int))                                             \
+  REQUIRED(cuStreamGetCtx, , 9020, (CUstream, CUcontext *))                                                          \
+  OTHER(cuCtxGetStreamPriorityRange, , 5050, (int *, int *))                                                         \
+  REQUIRED(cuStreamIsCapturing, , 10000, (CUstream, CUstreamCaptureStatus *))                                        \
+  REQUIRED(cuStreamGetCaptureInfo, _v2, 11030,                                                                       \
+           (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **, size_t *))             \
+  OTHER(cuStreamBeginCapture, _v2, 10010, (CUstream, CUstreamCaptureMode))                                           \
+  OTHER(cuStreamEndCapture, , 10000, (CUstream, CUgraph *))                                                          \
+  OTHER(cuGraphDestroy, , 10000, (CUgraph))                                                                          \
+  OTHER(cuGraphInstantiate, WithFlags, 12000, (CUgraphExec *, CUgraph, unsigned long long))                          \
+  OTHER(cuGraphExecDestroy, , 10000, (CUgraphExec))                                                                  \
+  OTHER(cuGraphLaunch, , 10000, (CUgraphExec, CUstream))                                                             \
+  REQUIRED(cuGraphRetainUserObject, , 11030, (CUgraph, CUuserObject, unsigned int, unsigned int))                    \
+  REQUIRED(cuUserObjectCreate, , 11030, (CUuserObject *, void *, CUhostFn, unsigned int, unsigned int))              \
+  REQUIRED(cuUserObjectRelease, , 11030, (CUuserObject, unsigned int))                                               \
+  REQUIRED(cuThreadExchangeStreamCaptureMode, , 10010, (CUstreamCaptureMode *))                                      \
+  REQUIRED(cuLaunchHostFunc, , 10000, (CUstream, CUhostFn, void *))                                                  \
+  REQUIRED(cuEventCreate, , 2000, (CUevent *, unsigned int))                                                         \
+  REQUIRED(cuEventDestroy, _v2, 4000, (CUevent))                                                                     \
+  REQUIRED(cuEventRecord, , 2000, (CUevent, CUstream))                                                               \
+  REQUIRED(cuEventQuery, , 2000, (CUevent))                                                                          \
+  REQUIRED(cuEventSynchronize, , 2000, (CUevent))                                                                    \
+  OTHER(cuEventElapsedTime, , 2000, (float *, CUevent, CUevent))                                                     \
+  OTHER(cuEventElapsedTime, _v2, 12080, (float *, CUevent, CUevent))                                                 \
+  OTHER(cuMemcpy, , 4000, (CUdeviceptr, CUdeviceptr, size_t))                                                        \
+  REQUIRED(cuMemcpyAsync, , 4000, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                                      \
+  OTHER(cuMemcpyHtoD, _v2, 3020, (CUdeviceptr, const void *, size_t))                                                \
+  OTHER(cuMemcpyDtoH, _v2, 3020, (void *, CUdeviceptr, size_t))                                                      \
+  OTHER(cuMemcpyDtoD, _v2, 3020, (CUdeviceptr, CUdeviceptr, size_t))                                                 \
+  OTHER(cuMemcpyHtoDAsync, _v2, 3020, (CUdeviceptr, const void *, size_t, CUstream))                                 \
+  OTHER(cuMemcpyDtoHAsync, _v2, 3020, (void *, CUdeviceptr, size_t, CUstream))                                       \
+  OTHER(cuMemcpyDtoDAsync, _v2, 3020, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                                  \
+  OTHER(cuMemsetD8, _v2, 3020, (CUdeviceptr, unsigned char, size_t))                                                 \
+  REQUIRED(cuMemsetD8Async, , 3020, (CUdeviceptr, unsigned char, size_t, CUstream))                                  \
+  REQUIRED(cuModuleLoadData, , 2000, (CUmodule *, const void *))                                                     \
+  REQUIRED(cuModuleUnload, , 2000, (CUmodule))                                                                       \
+  REQUIRED(cuModuleGetFunction, , 2000, (CUfunction *, CUmodule, const char *))                                      \
+  REQUIRED(cuLaunchKernel, , 4000,                                                                                   \
+           (CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,          \
+            unsigned int, CUstream, void **, void **))                                                               \
+  REQUIRED(cuDeviceGetDefaultMemPool, , 11020, (CUmemoryPool *, CUdevice))                                           \
+  REQUIRED(cuMemPoolGetAttribute, , 11020, (CUmemoryPool, CUmemPool_attribute, void *))                              \
+  REQUIRED(cuDeviceGetGraphMemAttribute, , 11040, (CUdevice, CUgraphMem_attribute, void *))                          \
+  OTHER(cuCheckpointProcessGetState, , 12080, (int, CUprocessState *))                                               \
+  OTHER(cuCheckpointProcessLock, , 12080, (int, CUcheckpointLockArgs *))                                             \
+  OTHER(cuCheckpointProcessCheckpoint, , 12080, (int, CUcheckpointCheckpointArgs *))                                 \
+  OTHER(cuCheckpointProcessRestore, , 12080, (int, CUcheckpointRestoreArgs *))                                       \
+  OTHER(cuCheckpointProcessUnlock, , 12080, (int, CUcheckpointUnlockArgs *))                                         \
+  HOOKED(cuMemAllocHost, _v2, 3020, (void **, size_t))                                                               \
+  HOOKED(cuStreamBeginCaptureToGraph, , 12030,                                                                       \
          (CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t, CUstreamCaptureMode))
 
 /* The type of each function: cuMemAlloc_v2_fn. */
-#define GMM_CUDA_TYPE(name, symbol, version, parameters) typedef CUresult symbol##_fn parameters;
+#define GMM_CUDA_TYPE(name, suffix, version, parameters) typedef CUresult name##suffix##_fn parameters;
 GMM_CUDA_ENTRIES(GMM_CUDA_TYPE, GMM_CUDA_TYPE, GMM_CUDA_TYPE)
 #undef GMM_CUDA_TYPE
 

@@ -34,34 +34,8 @@ MemoryPiece *piece_of(PhysicalHandle handle) { return reinterpret_cast<MemoryPie
 
 HostEvent *event_of(NativeEvent event) { return reinterpret_cast<HostEvent *>(event); }
 
-// A sync file, which poll() shows as readable when it has passed: of a semaphore, or of one queued wait for it. A wait
-// outlives the semaphore where a stream of another device waits.
-struct SyncFile {
-  const HostAllocator allocator;
-  const int32_t fd;
-
-  static Status open(const HostAllocator &allocator, int32_t from, SyncFile **out) {
-    int32_t own = -1;
-    GMM_TRY(os::duplicate(from, &own));
-    *out = allocator.create<SyncFile>(SyncFile{allocator, own});
-    if (*out != nullptr) return Status();
-    os::close_file(own).ignore();
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The host has no memory for a sync file; free memory.");
-  }
-  void close() {
-    os::close_file(fd).ignore();
-    const HostAllocator from = allocator;
-    from.destroy(this);
-  }
-  static void wait(void *file) {
-    SyncFile *own = static_cast<SyncFile *>(file);
-    pollfd wanted = {own->fd, POLLIN, 0};
-    while (::poll(&wanted, 1, -1) < 0 && errno == EINTR) {
-    }
-    own->close();
-  }
-};
-SyncFile *file_of(NativeSemaphore semaphore) { return reinterpret_cast<SyncFile *>(semaphore); }
+// A semaphore is the descriptor of a sync file, which poll() shows as readable when it has passed. It is at least 3.
+int32_t file_of(NativeSemaphore semaphore) { return static_cast<int32_t>(reinterpret_cast<intptr_t>(semaphore)); }
 
 bool is_zero(const char *bytes, uint64_t size) {
   // Bytes that begin with a zero and equal themselves shifted by one are all zero. memcmp() is fast.
@@ -317,37 +291,28 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
   // The event is one of this process: the engine asks again and again about one of another process.
   Status event_synchronize(NativeEvent event) override {
     check_may_wait("an event");
-    uint64_t position = 0;
-    HostStream *source = event_of(event)->get(&position);
-    if (source == nullptr) return Status();
-    const Status status = source->passed(position) ? Status() : source->check_other_thread();
-    if (status.ok()) source->wait_until(position);
-    source->release();
-    return status;
+    return event_of(event)->with_position([](HostStream &source, uint64_t position) {
+      const Status status = source.passed(position) ? Status() : source.check_other_thread();
+      if (status.ok()) source.wait_until(position);
+      return status;
+    });
   }
 
   Status event_query(NativeEvent event, bool *passed) override {
-    if (const HostSharedEvent *imported = event_of(event)->imported()) {
-      *passed = imported->passed(imported->recorded());
+    const HostSharedEvent *imported = event_of(event)->imported();
+    *passed = imported == nullptr || imported->passed(imported->recorded());
+    return event_of(event)->with_position([passed](HostStream &source, uint64_t position) {
+      *passed = source.passed(position);
       return Status();
-    }
-    uint64_t position = 0;
-    HostStream *source = event_of(event)->get(&position);
-    *passed = source == nullptr || source->passed(position);
-    if (source != nullptr) source->release();
-    return Status();
+    });
   }
 
   Status stream_wait(Device device, gmm_stream stream, NativeEvent event) override {
     return with(device, stream, [&](HostStream &target) {
       if (HostSharedEvent *imported = event_of(event)->imported())
         return target.wait_for(imported, imported->recorded());
-      uint64_t position = 0;
-      HostStream *source = event_of(event)->get(&position);
-      if (source == nullptr) return Status();
-      const Status status = target.wait_for(source, position);
-      source->release();
-      return status;
+      return event_of(event)->with_position(
+          [&](HostStream &source, uint64_t position) { return target.wait_for(&source, position); });
     });
   }
 
@@ -381,14 +346,14 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
       return fail(
           GMM_ERROR_INVALID_VALUE,
           "Importing semaphore descriptor %d: it is a file of a disk, on which nothing waits; give a sync file.", fd);
-    SyncFile *file = nullptr;
-    GMM_TRY(prefix(SyncFile::open(allocator_, fd, &file), "Importing semaphore descriptor %d: ", fd));
-    *out = reinterpret_cast<NativeSemaphore>(file);
+    int32_t own = -1;
+    GMM_TRY(prefix(os::duplicate(fd, &own), "Importing semaphore descriptor %d: ", fd));
+    *out = reinterpret_cast<NativeSemaphore>(static_cast<intptr_t>(own));
     return Status();
   }
 
   Status semaphore_destroy(NativeSemaphore semaphore, Device) override {
-    file_of(semaphore)->close();
+    os::close_file(file_of(semaphore)).ignore();
     return Status();
   }
 
@@ -397,10 +362,18 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
   }
 
   Status semaphore_wait(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t) override {
-    SyncFile *waiting = nullptr;
-    GMM_TRY(SyncFile::open(allocator_, file_of(semaphore)->fd, &waiting));
-    const Status status = stream_call(device, stream, &SyncFile::wait, waiting);
-    if (!status.ok()) waiting->close();
+    // The wait has a descriptor of its own: it outlives the semaphore where a stream of another device waits.
+    int32_t own = -1;
+    GMM_TRY(os::duplicate(file_of(semaphore), &own));
+    const Status status = with(device, stream, [own](HostStream &target) {
+      return target.run([own] {
+        pollfd wanted = {own, POLLIN, 0};
+        while (::poll(&wanted, 1, -1) < 0 && errno == EINTR) {
+        }
+        os::close_file(own).ignore();
+      });
+    });
+    if (!status.ok()) os::close_file(own).ignore();
     return status;
   }
 

@@ -36,12 +36,7 @@ Status HostSharedEvent::create(const HostAllocator &allocator, HostSharedEvent *
     status =
         fail_native(GMM_ERROR_SYSTEM, errno, "Creating an event: the system refused to close its page to other users.");
   if (status.ok()) status = os::map_file(kPageSize, os::page_size(), event->fd_, 0, os::Access::kReadWrite, &base);
-  event->page_ = static_cast<Page *>(base);  // the page is all zero
-  if (status.ok())
-    *out = event;
-  else
-    event->release();
-  return status;
+  return event->opened(status, base, out);  // the page is all zero
 }
 
 Status HostSharedEvent::open(const HostAllocator &allocator, int32_t fd, const Peer &maker, HostSharedEvent **out) {
@@ -50,13 +45,15 @@ Status HostSharedEvent::open(const HostAllocator &allocator, int32_t fd, const P
   if (event == nullptr) return no_memory_for("Opening an event");
   void *base = nullptr;
   Status status = os::map_file(kPageSize, os::page_size(), fd, 0, os::Access::kRead, &base);
-  event->page_ = static_cast<Page *>(base);
   if (status.ok() && maker.connection >= 0) status = os::duplicate(maker.connection, &event->maker_.connection);
   if (status.ok() && maker.process >= 0) status = os::duplicate(maker.process, &event->maker_.process);
-  if (status.ok())
-    *out = event;
-  else
-    event->release();
+  return event->opened(status, base, out);
+}
+
+Status HostSharedEvent::opened(Status status, void *page, HostSharedEvent **out) {
+  page_ = static_cast<Page *>(page);
+  *out = this;
+  if (!status.ok()) release();
   return status;
 }
 

@@ -56,6 +56,7 @@ class HostSharedEvent {
   };
   static_assert(sizeof(Page) <= kPageSize);
   ~HostSharedEvent() = default;
+  Status opened(Status status, void *page, HostSharedEvent **out);
 
   const HostAllocator allocator_;
   const bool imported_;

@@ -54,23 +54,19 @@ Status HostStream::add(const Task &task) {
   Task *node = allocator_.create<Task>(task);
   if (node == nullptr) return no_memory_for("Queueing work on a stream");
   LockGuard lock(mutex_);
-  Status status =
-      closed_ ? fail(GMM_ERROR_INVALID_HANDLE, "Queueing work on a stream: the stream was destroyed; pass a live one.")
-              : start();
+  Status status;
+  if (closed_)
+    status = fail(GMM_ERROR_INVALID_HANDLE, "Queueing work on a stream: the stream was destroyed; pass a live one.");
+  else if (!started_)
+    status = start_stream_thread(&thread_, thread_entry<HostStream, &HostStream::work>, this);
   if (!status.ok()) {
     allocator_.destroy(node);
     return status;
   }
+  started_ = true;
   queue_.push_back(node);
   ++submitted_;
   queued_.notify_one();
-  return Status();
-}
-
-Status HostStream::start() {
-  if (started_) return Status();
-  GMM_TRY(start_stream_thread(&thread_, thread_entry<HostStream, &HostStream::work>, this));
-  started_ = true;
   return Status();
 }
 
@@ -142,7 +138,10 @@ Status HostStreamTable::make(Device device, uint64_t id, HostStream **out) {
 void HostStreamTable::close() {
   // The order does not matter: a wait names work that is queued already, and each thread finishes its queue before it
   // ends.
-  for_each([](HostStream &stream) { stream.close(); });
+  for_each(kHostLocation, [](HostStream &stream) {
+    stream.close();
+    return Status();
+  }).ignore();
   destroy_all();
 }
 

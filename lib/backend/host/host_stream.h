@@ -5,12 +5,9 @@
 #define GMM_BACKEND_HOST_HOST_STREAM_H
 
 #include <cstring>
-#include <new>
-#include <type_traits>
 
 #include "backend/host/host_shared_event.h"
 #include "backend/stream_table.h"
-#include "base/list.h"
 
 namespace gmm {
 
@@ -22,25 +19,17 @@ class HostStreamTable;
 // The thread starts with the first work and ends in close(). Locks: `mutex_` guards the queue; no other lock is taken
 // under it.
 class HostStream : public StreamEntry {
-  // A function, with the words that it remembers.
-  struct Task : Link<Task> {
-    void (*run)(void *work) = nullptr;
-    alignas(8) unsigned char work[24] = {};
-  };
+  using Task = StreamTask<void>;
 
  public:
   HostStream(const HostAllocator &allocator, const Log &log, HostStreamTable &table, Device device, uint64_t id);
   void retain();
   void release();
 
-  // Queues a function of at most three words.
+  // Queues a function of at most four words.
   template <typename Work>
   Status run(Work work) {
-    static_assert(std::is_trivially_copyable_v<Work> && sizeof(Work) <= sizeof(Task::work));
-    Task task;
-    task.run = [](void *own) { (*static_cast<Work *>(own))(); };
-    ::new (task.work) Work(work);
-    return add(task);
+    return add(Task(work));
   }
   Status call(void (*fn)(void *), void *user) {
     return run([=] { fn(user); });
@@ -74,7 +63,6 @@ class HostStream : public StreamEntry {
   template <typename Object, typename Work>
   Status run_with(Object *object, Work work);
   Status add(const Task &task);
-  Status start();  // the caller holds the lock
   void work();
 
   const HostAllocator allocator_;
@@ -113,14 +101,25 @@ class HostEvent {
   ~HostEvent();
   // Only a shared event can fail.
   Status record(HostStream *stream);
-  // Returns the stream with a reference for the caller. NULL: the event was never recorded.
-  HostStream *get(uint64_t *position);
+  // Calls fn(stream, position) -> Status, if the event was ever recorded.
+  template <typename Fn>
+  Status with_position(Fn fn) {
+    uint64_t position = 0;
+    HostStream *stream = get(&position);
+    if (stream == nullptr) return Status();
+    const Status status = fn(*stream, position);
+    stream->release();
+    return status;
+  }
   // Not NULL if other processes see the event or made it.
   HostSharedEvent *shared() const { return shared_; }
   // Not NULL if another process made the event.
   HostSharedEvent *imported() const { return shared_ != nullptr && shared_->imported() ? shared_ : nullptr; }
 
  private:
+  // The stream with a reference for the caller, or NULL.
+  HostStream *get(uint64_t *position);
+
   HostSharedEvent *const shared_;
   Mutex mutex_{LockRank::kHostEvent};
   HostStream *stream_ = nullptr;

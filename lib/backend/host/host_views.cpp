@@ -32,15 +32,6 @@ HostViews::~HostViews() {
     }
 }
 
-void HostViews::list() {
-  if (is_listed_.load(std::memory_order_relaxed)) return;
-  const ProcessGuard guard(g_views_mutex, reset_views);
-  next_ = g_first_views;
-  g_first_views = this;
-  is_listed_.store(true, std::memory_order_relaxed);
-  g_views_count.fetch_add(1, std::memory_order_relaxed);
-}
-
 Status HostViews::reserve(uint64_t size, uint64_t alignment, void **out) {
   LockGuard guard(mutex_);
   if (!ranges_.reserve(ranges_.size() + 1) || !table_.reserve(ranges_.size() + 1))
@@ -49,17 +40,22 @@ Status HostViews::reserve(uint64_t size, uint64_t alignment, void **out) {
   void *base = nullptr;
   GMM_TRY(os::reserve(2 * size, alignment, &base));
   insert(reinterpret_cast<uintptr_t>(base), size);
-  list();
+  if (!is_listed_.load(std::memory_order_relaxed)) {
+    const ProcessGuard list_guard(g_views_mutex, reset_views);
+    next_ = g_first_views;
+    g_first_views = this;
+    is_listed_.store(true, std::memory_order_relaxed);
+    g_views_count.fetch_add(1, std::memory_order_relaxed);
+  }
   *out = base;
   return Status();
 }
 
 // The table and the list have room.
 void HostViews::insert(uintptr_t base, uint64_t size) {
-  uint64_t place = ranges_.size();
-  ranges_.push_back_reserved(Range{});
-  for (; place > 0 && ranges_[place - 1].base > base; --place) ranges_[place] = ranges_[place - 1];
-  ranges_[place] = Range{base, size, size};
+  uint64_t place = 0;
+  while (place < ranges_.size() && ranges_[place].base < base) ++place;
+  (void)ranges_.insert(place, Range{base, size, size});
   table_.set(ranges_.data(), ranges_.size());
 }
 
@@ -93,11 +89,6 @@ Status HostViews::map(void *base, uint64_t size, int32_t fd, uint64_t offset) {
 Status HostViews::unmap(void *base, uint64_t size) {
   GMM_TRY(os::reserve_at(base, size));
   return os::reserve_at(own(base), size);
-}
-
-bool HostViews::has(const void *address) const {
-  Range range;
-  return table_.find(reinterpret_cast<uintptr_t>(address), &range);
 }
 
 bool HostViews::find(const void *address, void **out) const {

@@ -35,13 +35,15 @@ class HostViews {
   // Both views are addresses only.
   Status unmap(void *base, uint64_t size);
 
-  bool has(const void *address) const;
+  bool has(const void *address) const {
+    void *ignored = nullptr;
+    return find(address, &ignored);
+  }
   // Where gmm itself finds the byte, of any context's memory: `address` for memory without views.
   void *own(const void *address) const;
 
  private:
   void insert(uintptr_t base, uint64_t size);
-  void list();
   bool find(const void *address, void **out) const;
 
   HostViews *next_ = nullptr;  // of the list of all tables

@@ -95,6 +95,13 @@ class Interface {
   // Waits for an event, and reports work that failed on the device since the last report. SYCL passes such failures to
   // a handler of the queue.
   Status wait(EventRef event) const;
+  // check() that waits for the event before it deletes it.
+  Status check_done(EventRef event, const char *function) const {
+    if (event == nullptr) return failed(function);
+    const Status status = wait(event);
+    DPCTLEvent_Delete(event);
+    return status;
+  }
   bool passed(EventRef event) const { return DPCTLEvent_GetCommandExecutionStatus(event) == kComplete; }
   // The handler of queues that gmm creates.
   static void device_failed(int code);

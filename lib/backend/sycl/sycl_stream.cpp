@@ -55,18 +55,23 @@ SyclStream::SyclStream(const Interface &api, const HostAllocator &allocator, con
 
 SyclStream::~SyclStream() { api_.DPCTLQueue_Delete(queue); }
 
-// Advice concerns the memory and not the stream's work, so it takes effect at once.
-Status SyclStream::advise(void *base, uint64_t size, int advice) {
-  EventRef event = api_.DPCTLQueue_MemAdvise(queue, base, size, advice);
-  if (event == nullptr) return api_.failed("DPCTLQueue_MemAdvise");
-  const Status status = api_.wait(event);
-  api_.DPCTLEvent_Delete(event);
-  return status;
+Status SyclStream::touch(const void *base, uint64_t size) {
+  return call_host([=] {
+    const volatile char *bytes = static_cast<const volatile char *>(base);
+    for (uint64_t offset = 0; offset < size; offset += os::page_size()) (void)bytes[offset];
+  });
 }
 
 Status SyclStream::wait_for(Mark *mark) {
   mark->retain();
-  const Status status = enqueue({.kind = Task::Kind::kWait, .mark = mark});
+  const Status status = enqueue({Task::Kind::kWait,
+                                 [=, this] {
+                                   EventRef event = mark->wait_reached();
+                                   if (event == nullptr || api_.passed(event)) return Status();
+                                   return api_.check(api_.DPCTLQueue_SubmitBarrierForEvents(queue, &event, 1),
+                                                     "DPCTLQueue_SubmitBarrierForEvents");
+                                 },
+                                 mark});
   if (!status.ok()) mark->release();
   return status;
 }
@@ -75,7 +80,14 @@ Status SyclStream::record(Mark **out) {
   Mark *mark = allocator_.create<Mark>(api_, allocator_);
   if (mark == nullptr) return no_memory_for("Queueing work on a stream");
   mark->retain();
-  const Status status = enqueue({.kind = Task::Kind::kMark, .mark = mark});
+  const Status status = enqueue({Task::Kind::kMark,
+                                 [=, this] {
+                                   EventRef event = api_.DPCTLQueue_SubmitBarrier(queue);
+                                   if (event == nullptr) return api_.failed("DPCTLQueue_SubmitBarrier");
+                                   mark->reached(event);
+                                   return Status();
+                                 },
+                                 mark});
   if (status.ok()) {
     *out = mark;
     return status;
@@ -99,7 +111,7 @@ Status SyclStream::synchronize() {
   const Status status = mark->wait();
   mark->release();
   LockGuard lock(mutex_);
-  is_drained_ = status.ok() && first_ == nullptr && submissions_ == before;
+  is_drained_ = status.ok() && list_.empty() && submissions_ == before;
   return status;
 }
 
@@ -125,14 +137,13 @@ Status SyclStream::query(bool *idle) {
   return Status();
 }
 
-Status SyclStream::enqueue(const Task &task) {
-  const bool for_thread = task.kind == Task::Kind::kCall || task.kind == Task::Kind::kTouch;
+Status SyclStream::enqueue(Task task) {
   LockGuard lock(mutex_);
   if (task.kind != Task::Kind::kMark) {
     is_drained_ = false;
     ++submissions_;
   }
-  if (!working_ && !for_thread && (task.kind != Task::Kind::kWait || task.mark->is_reached())) {
+  if (!working_ && task.kind != Task::Kind::kCall && (task.kind != Task::Kind::kWait || task.mark->is_reached())) {
     GMM_TRY(submit(task));
     if (task.mark != nullptr) task.mark->release();
     return Status();
@@ -149,11 +160,7 @@ Status SyclStream::enqueue(const Task &task) {
       return status;
     }
   }
-  if (last_ == nullptr)
-    first_ = node;
-  else
-    last_->next = node;
-  last_ = node;
+  list_.push_back(node);
   return Status();
 }
 
@@ -161,10 +168,7 @@ void SyclStream::work() {
   detach_calling_thread();
   name_thread("gmm-stream");
   mutex_.lock();
-  while (first_ != nullptr) {
-    Task *task = first_;
-    first_ = task->next;
-    if (first_ == nullptr) last_ = nullptr;
+  while (Task *task = list_.pop_front()) {
     mutex_.unlock();
     if (!submit(*task).ok()) {
       log_.write(LogLevel::kError, "The queue refused work that had waited behind a call: %s", last_message());
@@ -179,52 +183,12 @@ void SyclStream::work() {
   table_.worker_ends(this);  // from here on the thread touches nothing of the backend
 }
 
-Status SyclStream::submit(const Task &task) {
-  switch (task.kind) {
-    case Task::Kind::kMark: {
-      EventRef event = api_.DPCTLQueue_SubmitBarrier(queue);
-      if (event == nullptr) return api_.failed("DPCTLQueue_SubmitBarrier");
-      task.mark->reached(event);
-      return Status();
-    }
-    case Task::Kind::kCall:
-    case Task::Kind::kTouch: {
-      EventRef event = api_.DPCTLQueue_SubmitBarrier(queue);
-      Status status = event == nullptr ? api_.failed("DPCTLQueue_SubmitBarrier") : api_.wait(event);
-      if (event != nullptr) api_.DPCTLEvent_Delete(event);
-      // The function is called in any case, because its caller waits for it.
-      if (task.kind == Task::Kind::kCall) {
-        task.fn(task.user);
-      } else {
-        const volatile char *bytes = static_cast<const volatile char *>(task.source);
-        for (uint64_t offset = 0; offset < task.size; offset += os::page_size()) (void)bytes[offset];
-      }
-      return status;
-    }
-    default:
-      break;
-  }
-  if (in_order_) return submit_command(task);
+Status SyclStream::submit(Task &task) {
   // The program's queue may run its work in any order. A barrier on either side orders this work as in a stream.
-  GMM_TRY(api_.check(api_.DPCTLQueue_SubmitBarrier(queue), "DPCTLQueue_SubmitBarrier"));
-  GMM_TRY(submit_command(task));
-  return api_.check(api_.DPCTLQueue_SubmitBarrier(queue), "DPCTLQueue_SubmitBarrier");
-}
-
-Status SyclStream::submit_command(const Task &task) {
-  switch (task.kind) {
-    case Task::Kind::kCopy:
-      return api_.check(api_.DPCTLQueue_Memcpy(queue, task.destination, task.source, task.size), "DPCTLQueue_Memcpy");
-    case Task::Kind::kFill:
-      return api_.check(api_.DPCTLQueue_Memset(queue, task.destination, task.value, task.size), "DPCTLQueue_Memset");
-    case Task::Kind::kPrefetch:
-      return api_.check(api_.DPCTLQueue_Prefetch(queue, task.source, task.size), "DPCTLQueue_Prefetch");
-    default: {  // kWait
-      EventRef event = task.mark->wait_reached();
-      if (event == nullptr || api_.passed(event)) return Status();
-      return api_.check(api_.DPCTLQueue_SubmitBarrierForEvents(queue, &event, 1), "DPCTLQueue_SubmitBarrierForEvents");
-    }
-  }
+  const bool has_barriers = !in_order_ && (task.kind == Task::Kind::kCommand || task.kind == Task::Kind::kWait);
+  if (has_barriers) GMM_TRY(barrier());
+  GMM_TRY(task.run(task.work));
+  return has_barriers ? barrier() : Status();
 }
 
 // --- The table of streams --------------------------------------------------------------------------------------------
@@ -270,9 +234,10 @@ Status SyclStreamTable::find_unknown(gmm_stream handle, SyclStream **out) {
 }
 
 void SyclStreamTable::close() {
-  for_each([&](SyclStream &stream) {
+  for_each(kHostLocation, [&](SyclStream &stream) {
     if (!stream.synchronize().ok()) log_.write(LogLevel::kWarning, "The wait for a stream failed: %s", last_message());
-  });
+    return Status();
+  }).ignore();
   {
     LockGuard lock(mutex_);
     while (workers_ != 0) worker_ended_.wait(mutex_);

@@ -35,17 +35,12 @@ class Mark {
   bool reached_ = false;
 };
 
-struct Task {
-  enum class Kind { kCall, kTouch, kCopy, kFill, kPrefetch, kWait, kMark };
-  Kind kind = Kind::kCopy;
-  uint8_t value = 0;
-  void *destination = nullptr;
-  const void *source = nullptr;
-  uint64_t size = 0;
-  void (*fn)(void *) = nullptr;
-  void *user = nullptr;
-  Mark *mark = nullptr;  // one reference
-  Task *next = nullptr;
+struct Task : StreamTask<Status> {
+  enum class Kind { kCommand, kCall, kWait, kMark };  // of the queue; of the host; for a mark; a new mark
+  template <typename Work>
+  Task(Kind of, Work work, Mark *with = nullptr) : StreamTask(work), kind(of), mark(with) {}
+  Kind kind;
+  Mark *mark;  // one reference
 };
 
 class SyclStreamTable;
@@ -61,22 +56,29 @@ class SyclStream : public StreamEntry {
   SyclStream(const Interface &api, const HostAllocator &allocator, const Log &log, SyclStreamTable &table,
              QueueRef queue, Device device, uint64_t id, bool is_created);
 
-  Status call(void (*fn)(void *), void *user) { return enqueue({.kind = Task::Kind::kCall, .fn = fn, .user = user}); }
-  // Brings pages to the host by reading them.
-  Status touch(void *base, uint64_t size) {
-    return enqueue({.kind = Task::Kind::kTouch, .source = base, .size = size});
+  Status call(void (*fn)(void *), void *user) {
+    return call_host([=] { fn(user); });
   }
+  // Brings pages to the host by reading them.
+  Status touch(const void *base, uint64_t size);
   Status copy(void *destination, const void *source, uint64_t size) {
-    return enqueue({.kind = Task::Kind::kCopy, .destination = destination, .source = source, .size = size});
+    return command([=, this] {
+      return api_.check(api_.DPCTLQueue_Memcpy(queue, destination, source, size), "DPCTLQueue_Memcpy");
+    });
   }
   Status fill(void *destination, uint8_t value, uint64_t size) {
-    return enqueue({.kind = Task::Kind::kFill, .value = value, .destination = destination, .size = size});
+    return command(
+        [=, this] { return api_.check(api_.DPCTLQueue_Memset(queue, destination, value, size), "DPCTLQueue_Memset"); });
   }
   // Moves pages to the queue's device.
-  Status prefetch(void *base, uint64_t size) {
-    return enqueue({.kind = Task::Kind::kPrefetch, .source = base, .size = size});
+  Status prefetch(const void *base, uint64_t size) {
+    return command(
+        [=, this] { return api_.check(api_.DPCTLQueue_Prefetch(queue, base, size), "DPCTLQueue_Prefetch"); });
   }
-  Status advise(void *base, uint64_t size, int advice);
+  // Advice concerns the memory and not the stream's work, so it takes effect at once.
+  Status advise(void *base, uint64_t size, int advice) {
+    return api_.check_done(api_.DPCTLQueue_MemAdvise(queue, base, size, advice), "DPCTLQueue_MemAdvise");
+  }
   Status wait_for(Mark *mark);
   // Returns a new mark with one reference, behind the work that is queued so far.
   Status record(Mark **out);
@@ -91,11 +93,25 @@ class SyclStream : public StreamEntry {
   friend class gmm::HostAllocator;
   ~SyclStream();
 
-  Status enqueue(const Task &task);
+  template <typename Work>
+  Status command(Work work) {
+    return enqueue({Task::Kind::kCommand, work});
+  }
+  // Calls work() on the stream's thread, when the queue has done all before it. It is called in any case, because its
+  // caller waits for it.
+  template <typename Work>
+  Status call_host(Work work) {
+    return enqueue({Task::Kind::kCall, [=, this] {
+                      const Status status =
+                          api_.check_done(api_.DPCTLQueue_SubmitBarrier(queue), "DPCTLQueue_SubmitBarrier");
+                      work();
+                      return status;
+                    }});
+  }
+  Status barrier() { return api_.check(api_.DPCTLQueue_SubmitBarrier(queue), "DPCTLQueue_SubmitBarrier"); }
+  Status enqueue(Task task);
   void work();
-  // Puts a task on the queue. The calling thread itself does kCall and kTouch.
-  Status submit(const Task &task);
-  Status submit_command(const Task &task);
+  Status submit(Task &task);
 
   const Interface &api_;
   const HostAllocator allocator_;
@@ -103,8 +119,7 @@ class SyclStream : public StreamEntry {
   SyclStreamTable &table_;
   const bool in_order_;
   Mutex mutex_{LockRank::kSyclStream};
-  Task *first_ = nullptr;
-  Task *last_ = nullptr;
+  List<Task, StreamTask<Status>> list_;
   bool working_ = false;      // a thread works through the list, so all work goes there
   uint64_t submissions_ = 0;  // number of submissions other than marks
   bool is_drained_ = false;   // gmm has waited for all that it put on the queue

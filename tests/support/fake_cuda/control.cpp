@@ -28,7 +28,7 @@ constexpr Entry kBookkeeping[] = {
 constexpr bool is_bookkeeping(Entry entry) { return std::ranges::find(kBookkeeping, entry) != std::end(kBookkeeping); }
 
 constexpr Row kRows[] = {
-#define X(name, symbol, version, parameters) {#name, #symbol, !is_bookkeeping(Entry::symbol)},
+#define X(name, suffix, version, parameters) {#name, #name #suffix, !is_bookkeeping(Entry::name##suffix)},
     FAKE_CUDA_ENTRIES(X)
 #undef X
 };

@@ -15,7 +15,7 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cu
     void *address;
     int version;
   } rows[] = {
-#define X(name, symbol, version, parameters) {#name, reinterpret_cast<void *>(&symbol), version},
+#define X(name, suffix, version, parameters) {#name, reinterpret_cast<void *>(&name##suffix), version},
       FAKE_CUDA_ENTRIES(X)
 #undef X
   };

@@ -24,13 +24,13 @@ inline constexpr size_t kPage = 4096;
 inline constexpr int kMaxDevices = 16;
 inline constexpr int kHost = -1;
 
-// X(name, symbol, version, parameters) for each entry of the fake driver.
-#define FAKE_CUDA_NONE(name, symbol, version, parameters)
+// X(name, suffix, version, parameters) for each entry of the fake driver.
+#define FAKE_CUDA_NONE(name, suffix, version, parameters)
 #define FAKE_CUDA_ENTRIES(X) GMM_CUDA_ENTRIES(X, X, FAKE_CUDA_NONE)
 
 // One number for each symbol; counts of one name are summed over its symbols.
 enum class Entry {
-#define X(name, symbol, version, parameters) symbol,
+#define X(name, suffix, version, parameters) name##suffix,
   FAKE_CUDA_ENTRIES(X)
 #undef X
       count

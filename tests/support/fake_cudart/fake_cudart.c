@@ -30,8 +30,8 @@ static void start(void) {
   look_up = (cuGetProcAddress_v2_fn *)dlsym(library, "cuGetProcAddress_v2");
   if (look_up == NULL) return;
   CUdriverProcAddressQueryResult status;
-#define IGNORED(name, symbol, version, parameters)
-#define FIND(name, symbol, version, parameters) look_up(#name, (void **)&driver.symbol, version, 0, &status);
+#define IGNORED(name, suffix, version, parameters)
+#define FIND(name, suffix, version, parameters) look_up(#name, (void **)&driver.name##suffix, version, 0, &status);
   GMM_CUDA_ENTRIES(FIND, FIND, IGNORED)
   start_error = (int)driver.cuInit(0);
 }
