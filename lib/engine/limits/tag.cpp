@@ -64,16 +64,6 @@ TagStack *make_stack() {
   return stack;
 }
 
-Status check_desc(const gmm_tag_desc &desc) {
-  if (desc.contents > GMM_CONTENTS_FILE)
-    return fail(GMM_ERROR_INVALID_VALUE, "contents = %u is none of GMM_CONTENTS_DROP, _HOST and _FILE.", desc.contents);
-  constexpr uint32_t kKnown = GMM_TAG_READ_ONLY | GMM_TAG_CHECKSUM | GMM_TAG_PAGEABLE;
-  if ((desc.flags & ~kKnown) != 0)
-    return fail(GMM_ERROR_INVALID_FLAGS, "gmm_tag_desc.flags = 0x%x has unknown bits; pass GMM_TAG_* only.",
-                desc.flags);
-  return Status();
-}
-
 void set(Tag &tag, const gmm_tag_desc &desc) {
   tag.contents.store(desc.contents, std::memory_order_relaxed);
   tag.priority.store(desc.priority, std::memory_order_relaxed);
@@ -166,7 +156,6 @@ Status TagTable::find(const char *name, gmm_tag *out) {
 
 Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out) {
   GMM_TRY(check_name("A tag's name", name, sizeof(Tag::name)));
-  if (desc != nullptr) GMM_TRY(check_desc(*desc));
   LockGuard guard(mutex_);
   if (const Tag *known = find_named(name)) {
     if (desc != nullptr &&
@@ -207,7 +196,6 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
 }
 
 Status TagTable::update(gmm_tag tag, const gmm_tag_desc &desc) {
-  GMM_TRY(check_desc(desc));
   LockGuard guard(mutex_);
   Tag *known = get(tag);
   if (known == nullptr) return unknown(tag);

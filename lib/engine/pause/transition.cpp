@@ -209,7 +209,7 @@ Status Transition::resume(const ByteRange *range, bool is_last, uint64_t *bytes)
       !is_last && (status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_LIMIT_EXCEEDED);
   // UNCHANGED: what was paused has no live block.
   if (comes_again || status.code() == GMM_UNCHANGED)
-    calls_.forget();
+    calls_.end(Status(), false);  // no watcher hears of it
   else
     calls_.end(status, true);
   return status;
