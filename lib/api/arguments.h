@@ -177,11 +177,11 @@ template <typename T, typename Fn>
 gmm_result destroy(const T *handle, Fn fn) {
   return handle == nullptr ? gmm_result{GMM_OK} : call(handle, fn);
 }
-// fn() makes *out, which is NULL after a failure.
+// fn() makes *out, which is NULL after a failure. function NULL: `out` may be NULL.
 template <typename T, typename Out, typename Fn>
 gmm_result make(const T *handle, const char *function, Out **out, Fn fn) {
   Status status = check_handle(handle);
-  if (status.ok()) status = check_not_null(out, function, "out");
+  if (status.ok() && function != nullptr) status = check_not_null(out, function, "out");
   if (status.ok()) status = fn();
   return result_of(status, out);
 }

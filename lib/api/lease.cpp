@@ -64,17 +64,15 @@ gmm_result gmm_lease_offer(gmm_lease *lease, gmm_tag tag, uint32_t cost) noexcep
 }
 
 gmm_result gmm_lease_request(gmm_lease *lease, const gmm_lease_request_desc *desc, gmm_ticket **ticket) noexcept {
-  const Status status = [&]() -> Status {
+  return make(lease, nullptr, ticket, [&]() -> Status {
     LeaseAmounts amounts;
     uint64_t timeout_ms = 0, bytes = 0;
-    GMM_TRY(check_handle(lease));
     GMM_TRY(read_request(lease->context, desc, &amounts, &timeout_ms));
     GMM_TRY(gmm_lease::check_other_thread("gmm_lease_request"));
     GMM_TRY(Watchers::check_outside("gmm_lease_request"));
     return ticket != nullptr ? gmm_ticket::start(*lease, amounts, timeout_ms, ticket)
                              : lease->request(amounts, timeout_ms, nullptr, &bytes);
-  }();
-  return result_of(status, ticket);
+  });
 }
 
 gmm_result gmm_lease_return(gmm_lease *lease) noexcept {

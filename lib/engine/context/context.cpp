@@ -441,16 +441,14 @@ Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
   collect_ended_captures();
   // A failure of one heap does not keep the others from it.
   Status first;
-  heaps_
-      .for_each(scope,
-                [&](Heap &heap) -> Status {
-                  keep_first(&first, [&] { return heap.drain_caches(true); });
-                  heap.free_held_for_importers();
-                  pauser_.give_up_freed(heap);
-                  keep_first(&first, [&] { return heap.reclaim().release(true, bytes); });
-                  return Status();
-                })
-      .ignore();
+  const auto give_back = [&](Heap &heap) -> Status {
+    keep_first(&first, [&] { return heap.drain_caches(true); });
+    heap.free_held_for_importers();
+    pauser_.give_up_freed(heap);
+    keep_first(&first, [&] { return heap.reclaim().release(true, bytes); });
+    return Status();
+  };
+  heaps_.for_each(scope, give_back).ignore();
   collect_ended_captures();
   return first;
 }

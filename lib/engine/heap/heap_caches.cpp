@@ -74,10 +74,6 @@ void HeapCaches::forget_stream(gmm_stream stream) {
   transfers.drain();
 }
 
-uint64_t HeapCaches::calls_of(const HeapCache &cache) {
-  return cache.allocations.load(std::memory_order_relaxed) + cache.frees.load(std::memory_order_relaxed);
-}
-
 uint32_t HeapCaches::drain_transfers(uint64_t thread, uint64_t *quiet) {
   LockGuard guard(mutex);
   uint32_t others = 0;
@@ -86,7 +82,7 @@ uint32_t HeapCaches::drain_transfers(uint64_t thread, uint64_t *quiet) {
   for_each_locked([&](HeapCache &cache) {
     const uint64_t cached = cache.cached_bytes.load(std::memory_order_relaxed);
     others += cache.thread_id != thread && cached != 0;
-    if (cache.by_growths.look(calls_of(cache), growths_, kQuietGrowths)) *quiet += cached;
+    if (cache.by_growths.look(cache.calls(), growths_, kQuietGrowths)) *quiet += cached;
   });
   transfers.drain();
   totals();
@@ -98,7 +94,7 @@ template <typename Clock>
 uint64_t HeapCaches::drain_by(Clock clock, uint64_t now, uint64_t age) {
   uint64_t bytes = 0;
   const auto choose = [&](HeapCache &cache) {
-    return (cache.*clock).look(calls_of(cache), now, age) && cache.cached_bytes.load(std::memory_order_relaxed) != 0;
+    return (cache.*clock).look(cache.calls(), now, age) && cache.cached_bytes.load(std::memory_order_relaxed) != 0;
   };
   revoke(choose, [&](HeapCache &cache) {
     bytes += cache.cached_bytes.load(std::memory_order_relaxed);

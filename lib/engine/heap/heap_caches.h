@@ -86,7 +86,6 @@ class HeapCaches : NoCopy {
   }
   template <typename Choose, typename Fn>
   void revoke(Choose choose, Fn fn);
-  static uint64_t calls_of(const HeapCache &cache);
   template <typename Clock>
   uint64_t drain_by(Clock clock, uint64_t now, uint64_t age);
   void end(HeapCache &cache);

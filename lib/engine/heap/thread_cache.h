@@ -76,6 +76,7 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   StreamBins *all = nullptr;
   // The owner alone writes these counters. HeapCaches reads them.
   std::atomic<uint64_t> live_bytes{0}, allocations{0}, frees{0}, cached_bytes{0};
+  uint64_t calls() const { return allocations.load(std::memory_order_relaxed) + frees.load(std::memory_order_relaxed); }
   Heap *heap = nullptr;
   uint64_t thread_id = 0;
   // Whether the thread does something with the heap, by a clock, under HeapCaches::mutex.

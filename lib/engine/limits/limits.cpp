@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <utility>
 
 namespace gmm {
 
@@ -56,12 +57,8 @@ Status Limits::explain(Status status, const char *what, const Heap &heap, uint64
     uint64_t bytes = tag.held_on[device].held();
     for (uint32_t i = 0; i < kShown && bytes != 0; ++i)
       if (bytes > held[i]) {
-        const uint64_t other_bytes = held[i];
-        const Tag *other = largest[i];
-        held[i] = bytes;
-        largest[i] = holder;
-        bytes = other_bytes;
-        holder = other;
+        std::swap(held[i], bytes);
+        std::swap(largest[i], holder);
       }
   });
   char text[320];

@@ -106,8 +106,7 @@ TagTable::TagTable(const HostAllocator &allocator)
 
 TagTable::~TagTable() {
   g_tables.remove(key_);
-  while (Tag *tag = default_tag_) {
-    default_tag_ = tag->newer;
+  while (Tag *tag = list_.pop_front()) {
     if (tag->slot != nullptr) tag->slot->owner.store(0, std::memory_order_release);
     allocator_.destroy(tag);
   }
@@ -172,7 +171,7 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
   gmm_tag number = GMM_TAG_DEFAULT;
   TagNumbers::Slot *slot = nullptr;
   void *memory = names_.reserve() ? memory_.take() : nullptr;
-  if (memory != nullptr && newest_ != nullptr && (slot = TagNumbers::take(&number)) == nullptr) {
+  if (memory != nullptr && default_tag_ != nullptr && (slot = TagNumbers::take(&number)) == nullptr) {
     memory_.retire(memory);
     memory = nullptr;
   }
@@ -183,9 +182,8 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
   if (desc != nullptr) set(*made, *desc);
   names_.add(hash_of_text(name), made);
   ++count_;
-  made->older = newest_;
-  (newest_ == nullptr ? default_tag_ : newest_->newer) = made;
-  newest_ = made;
+  list_.push_back(made);
+  if (default_tag_ == nullptr) default_tag_ = made;
   if (slot != nullptr) {
     slot->tag = made;
     slot->owner.store(owner_, std::memory_order_release);
@@ -206,7 +204,7 @@ Status TagTable::update(gmm_tag tag, const gmm_tag_desc &desc) {
 void TagTable::list(gmm_tag *tags, uint32_t capacity, uint32_t *count) {
   LockGuard guard(mutex_);
   uint32_t written = 0;
-  for (const Tag *tag = default_tag_; tag != nullptr && written < capacity; tag = tag->newer)
+  for (Tag *tag = list_.front(); tag != nullptr && written < capacity; tag = list_.next(tag))
     tags[written++] = tag->number;
   *count = count_;
 }
@@ -231,8 +229,7 @@ void TagTable::end(Tag &tag) {
   names_.remove(hash_of_text(tag.name), [&](const Tag *each) { return each == &tag; });
   --count_;
   tag.slot->owner.store(0, std::memory_order_release);
-  tag.older->newer = tag.newer;
-  (tag.newer == nullptr ? newest_ : tag.newer->older) = tag.older;
+  List<Tag, TagTable>::remove(&tag);
   memory_.retire(&tag);
 }
 
