@@ -16,14 +16,6 @@
 
 namespace gmm {
 
-inline gmm_result result_of(Status status) { return status.code(); }
-// Of a call that returns an address or a handle, which is NULL after a failure.
-template <typename T>
-gmm_result result_of(Status status, T **out) {
-  if (!status.ok() && out != nullptr) *out = nullptr;
-  return status.code();
-}
-
 // --- Structs that grow ----------------------------------------------------------------------------------------------
 // A struct of another release begins like this release's. An older one lacks fields at the end, which have their
 // defaults. A newer one is served where its further fields are zero.
@@ -100,14 +92,23 @@ void fill_output(const T &value, uint32_t size, T *out) {
 
 // --- Arguments that many functions take -----------------------------------------------------------------------------
 
-inline Status check_zero(uint64_t value, const char *field) {
+inline Status check_reserved(uint64_t value, const char *type) {
   if (value == 0) return Status();
-  return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s = %" PRIu64 ": the field is reserved; set it to 0.", field, value);
+  return fail(GMM_ERROR_INVALID_DESCRIPTOR, "%s.reserved = %" PRIu64 ": the field is reserved; set it to 0.", type,
+              value);
 }
-inline Status check_flags(uint32_t flags, uint32_t known, const char *field) {
+inline Status check_flags(uint32_t flags, uint32_t known, const char *whose, const char *field = ".flags") {
   if ((flags & ~known) == 0) return Status();
-  return fail(GMM_ERROR_INVALID_FLAGS, "%s = 0x%x: this release does not know the bits 0x%x; clear them.", field, flags,
-              flags & ~known);
+  return fail(GMM_ERROR_INVALID_FLAGS, "%s%s = 0x%x: this release does not know the bits 0x%x; clear them.", whose,
+              field, flags, flags & ~known);
+}
+// read_descriptor(), with a check of the flags and of the reserved field.
+template <typename T>
+Status read_checked(const T *in, uint32_t known_flags, T *out) {
+  GMM_TRY(read_descriptor(in, out));
+  GMM_TRY(check_flags(out->flags, known_flags, GrowingStructOf<T>::kRow.name));
+  if constexpr (requires { out->reserved; }) GMM_TRY(check_reserved(out->reserved, GrowingStructOf<T>::kRow.name));
+  return Status();
 }
 inline Status check_not_null(const void *pointer, const char *function, const char *argument) {
   if (__builtin_expect(pointer != nullptr, 1)) return Status();
@@ -147,9 +148,7 @@ inline Status check_tag(const Context &context, gmm_tag tag) {
 // Reads the descriptor of an import and fills in the default timeout.
 inline Status read_import(const Context &context, const gmm_ipc_import_desc *desc, gmm_ipc_import_desc *out) {
   constexpr uint64_t kDefaultTimeout = 5000;
-  GMM_TRY(read_descriptor(desc, out));
-  GMM_TRY(check_flags(out->flags, 0, "gmm_ipc_import_desc.flags"));
-  GMM_TRY(check_zero(out->reserved, "gmm_ipc_import_desc.reserved"));
+  GMM_TRY(read_checked(desc, 0, out));
   GMM_TRY(check_device(context, out->device));
   if (out->timeout_ms == 0) out->timeout_ms = kDefaultTimeout;
   return Status();
@@ -178,11 +177,11 @@ template <typename T, typename Fn>
 gmm_result destroy(const T *handle, Fn fn) {
   return handle == nullptr ? gmm_result{GMM_OK} : call(handle, fn);
 }
-// fn() makes *out, which is NULL after a failure.
+// fn() makes *out, which is NULL after a failure. function NULL: `out` may be NULL.
 template <typename T, typename Out, typename Fn>
 gmm_result make(const T *handle, const char *function, Out **out, Fn fn) {
   Status status = check_handle(handle);
-  if (status.ok()) status = check_not_null(out, function, "out");
+  if (status.ok() && function != nullptr) status = check_not_null(out, function, "out");
   if (status.ok()) status = fn();
   return result_of(status, out);
 }

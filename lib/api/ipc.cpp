@@ -35,9 +35,7 @@ gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *desc) noe
   return call(context, [&]() -> Status {
     gmm_ipc_desc copy;
     IpcPolicy policy;
-    GMM_TRY(read_descriptor(desc, &copy));
-    GMM_TRY(check_flags(copy.flags, 0, "gmm_ipc_desc.flags"));
-    GMM_TRY(check_zero(copy.reserved, "gmm_ipc_desc.reserved"));
+    GMM_TRY(read_checked(desc, 0, &copy));
     if (copy.user_count != 0) GMM_TRY(check_not_null(copy.users, "gmm_ipc_desc", "users"));
     if (copy.user_count > IpcPolicy::kMaxUsers)
       return fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_desc.user_count = %u; at most %u users can be named.",
@@ -77,8 +75,7 @@ gmm_result gmm_ipc_import_fd(gmm_context *context, int32_t fd, const gmm_ipc_fd_
   return make(context, "gmm_ipc_import_fd", out, [&]() -> Status {
     gmm_ipc_fd_desc copy;
     GMM_TRY(check_not_null(desc, "gmm_ipc_import_fd", "desc"));
-    GMM_TRY(read_descriptor(desc, &copy));
-    GMM_TRY(check_flags(copy.flags, 0, "gmm_ipc_fd_desc.flags"));
+    GMM_TRY(read_checked(desc, 0, &copy));
     GMM_TRY(check_device(*context, copy.device));
     if (copy.type > GMM_FD_VULKAN)
       return fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_fd_desc.type = %u; pass a GMM_FD_* type.", copy.type);

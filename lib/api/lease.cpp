@@ -12,9 +12,7 @@ namespace {
 
 Status read_lease(const gmm_lease_desc *desc, gmm_lease_desc *out) {
   GMM_TRY(check_not_null(desc, "gmm_lease_create", "desc"));
-  GMM_TRY(read_descriptor(desc, out));
-  GMM_TRY(check_flags(out->flags, 0, "gmm_lease_desc.flags"));
-  GMM_TRY(check_zero(out->reserved, "gmm_lease_desc.reserved"));
+  GMM_TRY(read_checked(desc, 0, out));
   GMM_TRY(check_not_null(out->name, "gmm_lease_create", "desc->name"));
   GMM_TRY(check_plain_name(out->name, "gmm_lease_desc.name", "a lease's"));
   if (out->residency_ms <= gmm_lease::kMaxResidency) return Status();
@@ -25,16 +23,14 @@ Status read_lease(const gmm_lease_desc *desc, gmm_lease_desc *out) {
 Status read_request(const Context &context, const gmm_lease_request_desc *desc, LeaseAmounts *amounts,
                     uint64_t *timeout_ms) {
   gmm_lease_request_desc copy;
-  GMM_TRY(read_descriptor(desc, &copy));
-  GMM_TRY(check_flags(copy.flags, 0, "gmm_lease_request_desc.flags"));
-  GMM_TRY(check_zero(copy.reserved, "gmm_lease_request_desc.reserved"));
+  GMM_TRY(read_checked(desc, 0, &copy));
   if (copy.amount_count != 0) GMM_TRY(check_not_null(copy.amounts, "gmm_lease_request", "desc->amounts"));
   uint64_t named = 0;
   static_assert(kMaxDevices <= 64);
   for (uint32_t i = 0; i < copy.amount_count; ++i) {
     const gmm_lease_amount &amount = copy.amounts[i];
     GMM_TRY(check_device(context, amount.device));
-    GMM_TRY(check_zero(amount.reserved, "gmm_lease_amount.reserved"));
+    GMM_TRY(check_reserved(amount.reserved, "gmm_lease_amount"));
     if ((named & uint64_t{1} << amount.device) != 0)
       return fail(GMM_ERROR_INVALID_VALUE, "gmm_lease_request_desc.amounts names device %d twice; add the bytes.",
                   amount.device);
@@ -68,17 +64,15 @@ gmm_result gmm_lease_offer(gmm_lease *lease, gmm_tag tag, uint32_t cost) noexcep
 }
 
 gmm_result gmm_lease_request(gmm_lease *lease, const gmm_lease_request_desc *desc, gmm_ticket **ticket) noexcept {
-  const Status status = [&]() -> Status {
+  return make(lease, nullptr, ticket, [&]() -> Status {
     LeaseAmounts amounts;
     uint64_t timeout_ms = 0, bytes = 0;
-    GMM_TRY(check_handle(lease));
     GMM_TRY(read_request(lease->context, desc, &amounts, &timeout_ms));
     GMM_TRY(gmm_lease::check_other_thread("gmm_lease_request"));
     GMM_TRY(Watchers::check_outside("gmm_lease_request"));
     return ticket != nullptr ? gmm_ticket::start(*lease, amounts, timeout_ms, ticket)
                              : lease->request(amounts, timeout_ms, nullptr, &bytes);
-  }();
-  return result_of(status, ticket);
+  });
 }
 
 gmm_result gmm_lease_return(gmm_lease *lease) noexcept {

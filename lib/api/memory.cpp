@@ -42,12 +42,10 @@ Status check_comm(Kind kind, const char *function, uint32_t *flags) {
 Status alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, void **out) {
   gmm_alloc_desc copy;
   GMM_TRY(check_size(size));
-  GMM_TRY(read_descriptor(desc, &copy));
+  GMM_TRY(read_checked(desc, kAllocFlags, &copy));
   GMM_TRY(check_kind(copy.kind));
   GMM_TRY(check_device(*context, copy.device));
   GMM_TRY(check_alignment(copy.alignment));
-  GMM_TRY(check_flags(copy.flags, kAllocFlags, "gmm_alloc_desc.flags"));
-  GMM_TRY(check_zero(copy.reserved, "gmm_alloc_desc.reserved"));
   if (copy.kind == GMM_KIND_UNSPECIFIED)
     copy.kind = (copy.flags & GMM_ALLOC_COMM) != 0 ? GMM_KIND_VMM : GMM_KIND_DEVICE;
   GMM_TRY(check_comm(static_cast<Kind>(copy.kind), "gmm_alloc", &copy.flags));
@@ -104,7 +102,7 @@ __attribute__((noinline)) static gmm_result check_and_alloc_from_heap(gmm_heap *
   return make(heap, "gmm_heap_alloc", out, [&]() -> Status {
     GMM_TRY(check_size(size));
     GMM_TRY(check_alignment(alignment));
-    GMM_TRY(check_flags(flags, kAllocFlags, "gmm_heap_alloc: flags"));
+    GMM_TRY(check_flags(flags, kAllocFlags, "gmm_heap_alloc", ": flags"));
     GMM_TRY(check_comm(heap->options().kind, "gmm_heap_alloc", &flags));
     return heap->context->allocate(*heap, size, alignment, flags, stream, out);
   });
@@ -175,11 +173,9 @@ gmm_result gmm_name(gmm_context *context, const void *memory, const char *name) 
 gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_heap **out) noexcept {
   return make(context, "gmm_heap_create", out, [&]() -> Status {
     gmm_heap_desc copy;
-    GMM_TRY(read_descriptor(desc, &copy));
+    GMM_TRY(read_checked(desc, GMM_HEAP_EXPORTABLE, &copy));
     GMM_TRY(check_kind(copy.kind));
     GMM_TRY(check_device(*context, copy.device));
-    GMM_TRY(check_flags(copy.flags, GMM_HEAP_EXPORTABLE, "gmm_heap_desc.flags"));
-    GMM_TRY(check_zero(copy.reserved, "gmm_heap_desc.reserved"));
     if (copy.tag == GMM_TAG_CURRENT) copy.tag = context->tags().current();
     GMM_TRY(check_tag(*context, copy.tag));
     if (copy.minimum_extent > kMaxSize)

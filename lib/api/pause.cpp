@@ -13,7 +13,9 @@ namespace {
 constexpr uint32_t kPauseFlags = GMM_PAUSE_FORCE | GMM_PAUSE_DROP | GMM_PAUSE_KEEP_HOST | GMM_PAUSE_KEEP_FILE;
 
 Status read_tag_desc(const gmm_tag_desc *desc, gmm_tag_desc *out) {
-  GMM_TRY(read_descriptor(desc, out));
+  GMM_TRY(read_checked(desc, GMM_TAG_READ_ONLY | GMM_TAG_CHECKSUM | GMM_TAG_PAGEABLE, out));
+  if (out->contents > GMM_CONTENTS_FILE)
+    return fail(GMM_ERROR_INVALID_VALUE, "contents = %u is none of GMM_CONTENTS_DROP, _HOST and _FILE.", out->contents);
   if ((out->flags & GMM_TAG_CHECKSUM) != 0 && !has_chunk_checksum())
     return fail(
         GMM_ERROR_NOT_SUPPORTED,
@@ -37,15 +39,13 @@ Status read_hold(gmm_pause_desc *desc) {
 // The request points to the caller's tags.
 Status read_pause(const Context &context, const gmm_pause_desc *desc, uint32_t flags, PauseRequest *out) {
   gmm_pause_desc copy;
-  GMM_TRY(read_descriptor(desc, &copy));
-  GMM_TRY(check_flags(copy.flags, flags, "gmm_pause_desc.flags"));
+  GMM_TRY(read_checked(desc, flags, &copy));
   constexpr uint32_t kContents = GMM_PAUSE_DROP | GMM_PAUSE_KEEP_HOST | GMM_PAUSE_KEEP_FILE;
   if (const uint32_t asked = copy.flags & kContents; (asked & (asked - 1)) != 0)
     return fail(GMM_ERROR_INVALID_FLAGS,
                 "gmm_pause_desc.flags = 0x%x: the flags exclude each other; pass one of GMM_PAUSE_DROP, _KEEP_HOST and "
                 "_KEEP_FILE.",
                 copy.flags);
-  GMM_TRY(check_zero(copy.reserved, "gmm_pause_desc.reserved"));
   if (copy.tag_count != 0) GMM_TRY(check_not_null(copy.tags, "gmm_pause_desc", "tags"));
   for (uint32_t i = 0; i < copy.tag_count; ++i) GMM_TRY(check_tag(context, copy.tags[i]));
   GMM_TRY(read_hold(&copy));
@@ -226,9 +226,7 @@ gmm_result gmm_backup_configure(gmm_context *context, const gmm_backup_desc *des
   return call(context, [&]() -> Status {
     constexpr uint32_t kFlags = GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE | GMM_BACKUP_NAMED_FILES;
     gmm_backup_desc copy;
-    GMM_TRY(read_descriptor(desc, &copy));
-    GMM_TRY(check_flags(copy.flags, kFlags, "gmm_backup_desc.flags"));
-    GMM_TRY(check_zero(copy.reserved, "gmm_backup_desc.reserved"));
+    GMM_TRY(read_checked(desc, kFlags, &copy));
     return context->backups().configure(copy);
   });
 }

@@ -27,8 +27,7 @@ gmm_result gmm_prefetch(gmm_context *context, void *memory, uint64_t size, gmm_d
 gmm_result gmm_move(gmm_context *context, void *memory, gmm_device location, const gmm_move_desc *desc) noexcept {
   return call(context, [&]() -> Status {
     gmm_move_desc copy;
-    GMM_TRY(read_descriptor(desc, &copy));
-    GMM_TRY(check_flags(copy.flags, GMM_MOVE_NON_BLOCKING, "gmm_move_desc.flags"));
+    GMM_TRY(read_checked(desc, GMM_MOVE_NON_BLOCKING, &copy));
     GMM_TRY(check_move_location(*context, location));
     GMM_TRY(Watchers::check_no_operation("gmm_move"));
     return context->move(memory, Device{location}, copy.flags, copy.stream);

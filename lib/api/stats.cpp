@@ -33,9 +33,7 @@ gmm_result query_of(gmm_snapshot *snapshot, uint64_t index, uint64_t (Snapshot::
 namespace gmm {
 
 Status check_scope(const Context &context, const gmm_scope_desc *in, gmm_scope_desc *out) {
-  GMM_TRY(read_descriptor(in, out));
-  GMM_TRY(check_flags(out->flags, GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND, "gmm_scope_desc.flags"));
-  GMM_TRY(check_zero(out->reserved, "gmm_scope_desc.reserved"));
+  GMM_TRY(read_checked(in, GMM_SCOPE_DEVICE | GMM_SCOPE_TAG | GMM_SCOPE_KIND, out));
   GMM_TRY(check_unused(out->flags & GMM_SCOPE_DEVICE, static_cast<uint32_t>(out->device), "device", "DEVICE"));
   GMM_TRY(check_unused(out->flags & GMM_SCOPE_TAG, out->tag, "tag", "TAG"));
   GMM_TRY(check_unused(out->flags & GMM_SCOPE_KIND, out->kind, "kind", "KIND"));
@@ -140,8 +138,7 @@ gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const 
     gmm_compact_desc copy = {};
     GMM_TRY(Watchers::check_no_operation("gmm_compact"));
     GMM_TRY(check_scope(*context, scope, &of));
-    GMM_TRY(read_descriptor(desc, &copy));
-    GMM_TRY(check_flags(copy.flags, GMM_COMPACT_LIVE, "gmm_compact_desc.flags"));
+    GMM_TRY(read_checked(desc, GMM_COMPACT_LIVE, &copy));
     if (copy.heap != nullptr) {
       GMM_TRY(check_handle(copy.heap));
       if (copy.heap->context != context)

@@ -8,8 +8,7 @@ using namespace gmm;
 gmm_result gmm_stream_create(gmm_context *context, const gmm_stream_desc *desc, gmm_stream *out) noexcept {
   return make(context, "gmm_stream_create", out, [&]() -> Status {
     gmm_stream_desc copy;
-    GMM_TRY(read_descriptor(desc, &copy));
-    GMM_TRY(check_flags(copy.flags, 0, "gmm_stream_desc.flags"));
+    GMM_TRY(read_checked(desc, 0, &copy));
     GMM_TRY(check_device(*context, copy.device));
     return context->create_stream(Device{copy.device}, copy.priority, out);
   });
@@ -62,9 +61,7 @@ gmm_result gmm_record_use(gmm_context *context, const void *memory, gmm_stream s
 gmm_result gmm_event_create(gmm_context *context, const gmm_event_desc *desc, gmm_event **out) noexcept {
   return make(context, "gmm_event_create", out, [&]() -> Status {
     gmm_event_desc copy;
-    GMM_TRY(read_descriptor(desc, &copy));
-    GMM_TRY(check_flags(copy.flags, GMM_EVENT_SHARED, "gmm_event_desc.flags"));
-    GMM_TRY(check_zero(copy.reserved, "gmm_event_desc.reserved"));
+    GMM_TRY(read_checked(desc, GMM_EVENT_SHARED, &copy));
     GMM_TRY(check_device(*context, copy.device));
     return gmm_event::create(*context, Device{copy.device}, copy.flags == GMM_EVENT_SHARED, out);
   });

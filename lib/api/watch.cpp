@@ -45,11 +45,10 @@ gmm_result gmm_watch(gmm_context *context, const gmm_watch_desc *desc, gmm_watch
   return make(context, "gmm_watch", out, [&]() -> Status {
     gmm_watch_desc copy;
     GMM_TRY(check_not_null(desc, "gmm_watch", "desc"));
-    GMM_TRY(read_descriptor(desc, &copy));
-    GMM_TRY(check_flags(copy.events, kWatchEvents, "gmm_watch_desc.events"));
+    GMM_TRY(read_checked(desc, 0, &copy));
+    GMM_TRY(check_flags(copy.events, kWatchEvents, "gmm_watch_desc", ".events"));
     if (copy.events == 0)
       return fail(GMM_ERROR_INVALID_FLAGS, "gmm_watch_desc.events = 0: the watcher would hear nothing; set a bit.");
-    GMM_TRY(check_flags(copy.flags, 0, "gmm_watch_desc.flags"));
     GMM_TRY(check_not_null(reinterpret_cast<const void *>(copy.callback.fn), "gmm_watch", "desc->callback.fn"));
     if (copy.name != nullptr) GMM_TRY(check_name("A watcher's name", copy.name, gmm_watcher::kNameSize));
     GMM_TRY(check_budget(*context, copy));

@@ -24,6 +24,14 @@ class [[nodiscard]] Status {
   gmm_result code_ = GMM_OK;
 };
 
+inline gmm_result result_of(Status status) { return status.code(); }
+// Of a call that returns an address or a handle, which is NULL after a failure.
+template <typename T>
+gmm_result result_of(Status status, T **out) {
+  if (!status.ok() && out != nullptr) *out = nullptr;
+  return status.code();
+}
+
 // Sets the calling thread's message, printf-style: what was asked, what stood in the way, what to do.
 [[gnu::format(printf, 2, 3)]] Status fail(gmm_result code, const char *format, ...);
 // fail() with the driver's or the system's own number.

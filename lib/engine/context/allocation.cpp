@@ -2,19 +2,11 @@
 #include "engine/context/allocation.h"
 
 namespace gmm {
-namespace {
-
-gmm_result result_of(Status status, void **out) {
-  if (!status.ok()) *out = nullptr;
-  return status.code();
-}
-
-}  // namespace
 
 gmm_result alloc_past(Heap *heap, uint64_t size, gmm_stream stream, void **out, Context *context) {
   const Status status = alloc_past_cache(*heap, size, 0, stream, out);
   if (__builtin_expect(status.ok(), 1)) return status.code();
-  return result_of(context->allocate_after_failure(status, *heap, size, stream, out), out);
+  return result_of(context->allocate_from(*heap, size, 0, 0, stream, out, status), out);
 }
 
 gmm_result ask_and_alloc(Heap *heap, uint64_t size, gmm_stream stream, void **out, Context *context) {

@@ -370,9 +370,9 @@ Status Context::trim_and_retry(Status status, const char *what, Heap &heap, uint
 }
 
 Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
-                              void **out) {
+                              void **out, Status failure) {
   void *memory = nullptr;
-  Status status = try_allocate(heap, size, alignment, flags, stream, &memory);
+  Status status = failure.ok() ? try_allocate(heap, size, alignment, flags, stream, &memory) : failure;
   if (!status.ok())
     status = trim_and_retry(status, "gmm_alloc", heap, size,
                             [&] { return try_allocate(heap, size, alignment, flags, stream, &memory); });
@@ -390,15 +390,6 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
   if (__builtin_expect(trace_.running(), 0)) trace_.allocated(heap, memory, size, alignment, flags, stream);
   *out = memory;
   return status;
-}
-
-Status Context::allocate_after_failure(Status failure, Heap &heap, uint64_t size, gmm_stream stream, void **out) {
-  void *memory = nullptr;
-  GMM_TRY(trim_and_retry(failure, "gmm_alloc", heap, size,
-                         [&] { return try_allocate(heap, size, 0, 0, stream, &memory); }));
-  if (trace_.running()) trace_.allocated(heap, memory, size, 0, 0, stream);
-  *out = memory;
-  return Status();
 }
 
 Status Context::free(void *memory, gmm_stream stream) {
@@ -450,16 +441,14 @@ Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
   collect_ended_captures();
   // A failure of one heap does not keep the others from it.
   Status first;
-  heaps_
-      .for_each(scope,
-                [&](Heap &heap) -> Status {
-                  keep_first(&first, [&] { return heap.drain_caches(true); });
-                  heap.free_held_for_importers();
-                  pauser_.give_up_freed(heap);
-                  keep_first(&first, [&] { return heap.reclaim().release(true, bytes); });
-                  return Status();
-                })
-      .ignore();
+  const auto give_back = [&](Heap &heap) -> Status {
+    keep_first(&first, [&] { return heap.drain_caches(true); });
+    heap.free_held_for_importers();
+    pauser_.give_up_freed(heap);
+    keep_first(&first, [&] { return heap.reclaim().release(true, bytes); });
+    return Status();
+  };
+  heaps_.for_each(scope, give_back).ignore();
   collect_ended_captures();
   return first;
 }

@@ -102,8 +102,9 @@ class Context : NoCopy {
   Status heap_for(Kind kind, Device device, gmm_tag tag, Heap **out);
   // Trims, asks the handler and names the largest holders when memory is short. size and alignment are checked.
   Status allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
-  // An allocation that cached_alloc() has refused already: it is not tried again before the trim.
-  Status allocate_after_failure(Status failure, Heap &heap, uint64_t size, gmm_stream stream, void **out);
+  // allocate() on a stream that nothing captures. `failure`: of a first try, which is not made again before the trim.
+  Status allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out,
+                       Status failure = Status());
   // gmm_free(), past the fast path.
   Status free(void *memory, gmm_stream stream);
   // gmm_heap_reserve(). Trims and asks the handler as an allocation does.
@@ -160,7 +161,6 @@ class Context : NoCopy {
   // function `what`.
   template <typename Fn>
   Status trim_and_retry(Status status, const char *what, Heap &heap, uint64_t size, Fn again);
-  Status allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
   Status enter_capture(Heap &parent, gmm_stream stream, Heap **out);
   // Memory of graphs that are gone goes back to the driver, as far as the work is done that may use it. Heaps that hold
   // nothing then end.

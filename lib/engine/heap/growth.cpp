@@ -24,9 +24,9 @@ Status Growth::charge(uint64_t bytes, uint64_t *wanted) {
 
 // The most that was live at once and held something, with the block that is wanted.
 uint64_t Growth::live_peak(uint64_t bytes) {
-  policy_.worked(caches_.seen_allocations(), caches_.seen_frees(), monotonic_ns());
-  const uint64_t live = caches_.seen_live() + bytes;
-  const uint64_t peak = policy_.peak(caches_.seen_peak_live(), live);
+  const HeapTotals totals = caches_.totals();
+  policy_.worked(totals.allocations, totals.frees + totals.forgotten, monotonic_ns());
+  const uint64_t peak = policy_.peak(totals.peak_live, totals.live_bytes + bytes);
   const uint64_t paused = extents_.paused_bytes();
   return peak > paused ? peak - paused : 0;  // paused blocks are live and hold nothing
 }
@@ -162,10 +162,8 @@ void Growth::give_up(Span *run, uint64_t at_most) {
 // The heap grows by a part of what it holds, as its memory cannot be moved.
 uint64_t Growth::allocation_step() const {
   constexpr uint64_t kMaximumStep = uint64_t{256} << 20;
-  uint64_t step = Extents::rounded(own_quota_.held() / 16);
-  if (step < kExtentAlignment) step = kExtentAlignment;
-  if (step > kMaximumStep) step = kMaximumStep;
-  return step < options_.minimum_extent ? Extents::rounded(options_.minimum_extent) : step;
+  const uint64_t step = std::clamp(Extents::rounded(own_quota_.held() / 16), kExtentAlignment, kMaximumStep);
+  return std::max(step, Extents::rounded(options_.minimum_extent));
 }
 
 Status Growth::grow_by_allocation(uint64_t bytes, uint64_t step, bool dedicated, Span **out, const CommTraits *comm) {
@@ -290,7 +288,7 @@ void Growth::move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t bl
     });
   });
   uint64_t moved = 0;
-  const auto may_go_on = [&] { return moved < wanted && fill->hole != nullptr && (must || policy_.may_move()); };
+  const auto may_go_on = [&] { return moved < wanted && fill->hole != nullptr && (must || policy_.moves.any()); };
   const auto move = [&](uint64_t index) {
     const Movable &movable = all[index];
     const uint64_t size = size_of(*movable.extent);
@@ -319,7 +317,7 @@ void Growth::wait_to_move(uint64_t bytes) {
   for (;;) {
     {
       LockGuard guard(mutex_);
-      if (streams_.held_for_graph() || !policy_.may_wait() || core_.defer_depth.load(std::memory_order_relaxed) != 0)
+      if (streams_.held_for_graph() || !policy_.waits.any() || core_.defer_depth.load(std::memory_order_relaxed) != 0)
         return;
       const uint64_t held = own_quota_.held(), peak = live_peak(bytes);
       uint64_t wanted = policy_.to_move(held, bytes, peak);
@@ -332,7 +330,7 @@ void Growth::wait_to_move(uint64_t bytes) {
       policy_.is_behind(true);
       wanted = policy_.to_move(held, bytes, peak);
       if (done >= wanted) return;
-      policy_.waited(kRound);
+      policy_.waits.spend(kRound);
     }
     sleep_us(kSleepUs);
   }

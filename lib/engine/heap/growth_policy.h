@@ -34,10 +34,26 @@ namespace gmm {
 
 class GrowthPolicy {
  public:
+  // Nanoseconds.
+  struct Budget {
+    const int64_t most;
+    int64_t left = most;
+    bool any() const { return left > 0; }
+    void earn(int64_t more) { left = std::min(left + more, most); }
+    void spend(int64_t cost) { left -= cost; }
+  };
+  // On an H200 a move takes 28 microseconds for 2 MiB and 47 for 8 to 64, an event to record or to query 110 ns, and 64
+  // KiB are read in 14 ns.
+  static constexpr int64_t kMoveCost = 40'000, kQuestionCost = 120, kDrainCost = 10'000;
+  // For moves of extents, questions to streams, drains of other threads' caches and waits for queued work. Where one
+  // thread allocates and another frees, the heap rather grows by what their caches hold than that every block takes a
+  // round of drains.
+  Budget moves{400'000'000}, questions{20'000}, drains{200'000}, waits{500'000'000};
+
   // The program took and freed so many blocks since the heap began, until this time in nanoseconds.
   void worked(uint64_t taken, uint64_t freed, uint64_t now) {
     const uint64_t more = taken > taken_ ? std::min(taken - taken_, kMostBlocks) : 0;
-    moves_.earn(static_cast<int64_t>(std::min(more * kEarned, (now - at_) / kShareOfTime)));
+    moves.earn(static_cast<int64_t>(std::min(more * kEarned, (now - at_) / kShareOfTime)));
     if (freed > freed_) small_growths_ = std::min(small_growths_ + freed - freed_, kMostSmallGrowths);
     taken_ = std::max(taken, taken_);
     freed_ = std::max(freed, freed_);
@@ -45,26 +61,15 @@ class GrowthPolicy {
   }
   // A block of this size came from the heap.
   void took(uint64_t bytes) {
-    questions_.earn(100 + static_cast<int64_t>(bytes >> 15));
-    drains_.earn(32 + static_cast<int64_t>(bytes >> 16));
-    waits_.earn(static_cast<int64_t>(bytes >> 16));
+    questions.earn(100 + static_cast<int64_t>(bytes >> 15));
+    drains.earn(32 + static_cast<int64_t>(bytes >> 16));
+    waits.earn(static_cast<int64_t>(bytes >> 16));
   }
   bool has_freed() const { return freed_ != 0; }
-  void moved(uint64_t bytes) { moves_.left -= kMoveCost + static_cast<int64_t>(bytes / kBytesToMove); }
-  bool may_move() const { return moves_.left >= 0; }
-  // Whether other threads' caches may be emptied once more, and that so many were. Where one thread allocates and
-  // another frees, the heap rather grows by what their caches hold than that every block takes such a round.
-  bool may_drain() const { return drains_.left > 0; }
-  void drained(uint32_t caches) { drains_.left -= int64_t{caches} * kDrainCost; }
+  void moved(uint64_t bytes) { moves.spend(kMoveCost + static_cast<int64_t>(bytes / kBytesToMove)); }
   // The bytes that the caches of idle threads may hold together, before a heap that wants to grow empties them whatever
   // that costs.
   static constexpr uint64_t kMostIdle = uint64_t{64} << 20;
-  // Whether streams may be asked how far they are, and that so many were.
-  bool may_ask() const { return questions_.left > 0; }
-  void asked(uint32_t streams) { questions_.left -= int64_t{streams} * kQuestionCost; }
-  // Whether an allocation may wait for work that is queued, and that it did.
-  bool may_wait() const { return waits_.left > 0; }
-  void waited(int64_t nanoseconds) { waits_.left -= nanoseconds; }
   void grew() {
     if (small_growths_ != 0) --small_growths_;
   }
@@ -82,13 +87,13 @@ class GrowthPolicy {
   static uint64_t largest_allowance(uint64_t peak_live) { return peak_live + peak_live / 8; }
   uint64_t allowance(uint64_t peak_live) const {
     const uint64_t least = least_allowance(peak_live), most = largest_allowance(peak_live);
-    const int64_t half = moves_.most / 2, spent = half - moves_.left;
+    const int64_t half = moves.most / 2, spent = half - moves.left;
     if (behind_ || spent >= half) return most;
     return spent <= 0 ? least : least + (most - least) / 1024 * static_cast<uint64_t>(spent * 1024 / half);
   }
   // The part of `need` bytes that comes from free extents.
   uint64_t to_move(uint64_t held, uint64_t need, uint64_t peak_live) const {
-    return !may_move() ? 0 : over(allowance(peak_live), held, need);
+    return !moves.any() ? 0 : over(allowance(peak_live), held, need);
   }
   // Whether the device is too far behind for that: it still works on the free memory.
   void is_behind(bool behind) { behind_ = behind; }
@@ -123,9 +128,6 @@ class GrowthPolicy {
  private:
   static constexpr uint64_t kLargeExtent = uint64_t{24} << 20, kLargestExtent = uint64_t{256} << 20;
   static constexpr uint64_t kVeryLargeBlock = uint64_t{256} << 20, kVeryLargeExtent = uint64_t{1} << 30;
-  // Nanoseconds. On an H200 a move takes 28 microseconds for 2 MiB and 47 for 8 to 64, an event to record or to query
-  // 110 ns, and 64 KiB are read in 14 ns.
-  static constexpr int64_t kMoveCost = 40'000, kQuestionCost = 120, kDrainCost = 10'000;
   static constexpr uint64_t kBytesToMove = 4096;
   // The time that a block earns. The work of a program for which it allocates takes 5 microseconds and more: a kernel's
   // launch.
@@ -133,13 +135,6 @@ class GrowthPolicy {
   static constexpr uint64_t kMostBlocks = 1'000'000;
   static constexpr uint64_t kShareOfTime = 20;
   static constexpr uint64_t kMostSmallGrowths = 16;
-  struct Budget {
-    int64_t most, left;
-    void earn(int64_t nanoseconds) {
-      left += nanoseconds;
-      if (left > most) left = most;
-    }
-  };
 
   static uint64_t over(uint64_t allowed, uint64_t held, uint64_t need) {
     if (held + need <= allowed) return 0;
@@ -148,8 +143,6 @@ class GrowthPolicy {
   }
   static uint64_t round(uint64_t bytes) { return (bytes + kExtentAlignment - 1) & ~(kExtentAlignment - 1); }
 
-  Budget moves_{400'000'000, 400'000'000}, questions_{20'000, 20'000}, drains_{200'000, 200'000},
-      waits_{500'000'000, 500'000'000};
   uint64_t peak_live_ = 0;
   uint64_t taken_ = 0, freed_ = 0, at_ = 0;  // when worked() was called last
   uint64_t small_growths_ = 0;               // that are left

@@ -165,7 +165,7 @@ Status Heap::find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort 
   const uint64_t bit = streams_.bit_of(key), own = StreamOrder::own_of(bit);
   if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
   // Memory that other streams have finished with counts as free for all, and merges.
-  if (streams_.known_streams() > 1 && policy_.may_ask()) runs_.clear_done(streams_, policy_);
+  if (streams_.known_streams() > 1 && policy_.questions.any()) runs_.clear_done(streams_, policy_);
   Span *run = runs_.free().find(count, alignment, own);
   if (run == nullptr) {
     if (effort == Effort::kNoGrowth) return Status();
@@ -405,8 +405,8 @@ Status Heap::drain_for_growth() {
   {
     LockGuard guard(mutex);
     if (frees_held_later_) free_held_locked();
-    all = others == 0 || policy_.may_drain();
-    if (all) policy_.drained(others);
+    all = others == 0 || policy_.drains.any();
+    if (all) policy_.drains.spend(others * GrowthPolicy::kDrainCost);
   }
   if (all) return drain_caches(false);
   if (quiet > GrowthPolicy::kMostIdle) caches_.drain_quiet();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/heap/heap_caches.h"
 
+#include <algorithm>
+
 #include "base/barrier.h"
 #include "engine/heap/heap.h"
 #include "engine/heap/thread_cache.h"
@@ -61,7 +63,7 @@ void HeapCaches::drain(Vector<CacheEntry> *per_thread) {
   revoke([](HeapCache &) { return true; },
          [&](HeapCache &cache) { cache.empty_revoked(per_thread, per_thread != nullptr); });
   transfers.drain();
-  look();
+  totals();  // notes the peak
 }
 
 void HeapCaches::forget_stream(gmm_stream stream) {
@@ -72,72 +74,53 @@ void HeapCaches::forget_stream(gmm_stream stream) {
   transfers.drain();
 }
 
-uint64_t HeapCaches::calls_of(const HeapCache &cache) {
-  return cache.allocations.load(std::memory_order_relaxed) + cache.frees.load(std::memory_order_relaxed);
-}
-
-// A heap may grow often while a thread that works makes no call.
-bool HeapCaches::is_quiet(const HeapCache &cache) {
-  constexpr uint32_t kLooks = 2;
-  return cache.quiet_looks >= kLooks && cache.growth_calls != cache.quiet_calls &&
-         calls_of(cache) == cache.growth_calls;
-}
-
 uint32_t HeapCaches::drain_transfers(uint64_t thread, uint64_t *quiet) {
   LockGuard guard(mutex);
-  uint64_t quiet_bytes = 0;
   uint32_t others = 0;
+  ++growths_;
+  *quiet = 0;
   for_each_locked([&](HeapCache &cache) {
-    const uint64_t calls = calls_of(cache), cached = cache.cached_bytes.load(std::memory_order_relaxed);
-    cache.quiet_looks = calls == cache.growth_calls && cache.thread_id != thread ? cache.quiet_looks + 1 : 0;
-    cache.growth_calls = calls;
+    const uint64_t cached = cache.cached_bytes.load(std::memory_order_relaxed);
     others += cache.thread_id != thread && cached != 0;
-    if (is_quiet(cache)) quiet_bytes += cached;
+    if (cache.by_growths.look(cache.calls(), growths_, kQuietGrowths)) *quiet += cached;
   });
-  if (quiet != nullptr) *quiet = quiet_bytes;
-  look();
   transfers.drain();
+  totals();
   return others;
+}
+
+// Empties the caches that are idle for an age by one of the clocks. Returns the bytes that they held.
+template <typename Clock>
+uint64_t HeapCaches::drain_by(Clock clock, uint64_t now, uint64_t age) {
+  uint64_t bytes = 0;
+  const auto choose = [&](HeapCache &cache) {
+    return (cache.*clock).look(cache.calls(), now, age) && cache.cached_bytes.load(std::memory_order_relaxed) != 0;
+  };
+  revoke(choose, [&](HeapCache &cache) {
+    bytes += cache.cached_bytes.load(std::memory_order_relaxed);
+    cache.empty_revoked(nullptr, true);
+    (cache.*clock).drained = true;
+  });
+  return bytes;
 }
 
 void HeapCaches::drain_quiet() {
   LockGuard guard(mutex);
-  const auto choose = [](HeapCache &cache) {
-    if (!is_quiet(cache)) return false;
-    cache.quiet_calls = cache.growth_calls;
-    return true;
-  };
-  revoke(choose, [](HeapCache &cache) { cache.empty_revoked(nullptr, true); });
+  drain_by(&HeapCache::by_growths, growths_, kQuietGrowths);
 }
 
 uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
   LockGuard guard(mutex);
   const uint64_t before = heap_.reclaim().releasable();
-  uint64_t cached = 0;
-  const auto choose = [&](HeapCache &cache) {
-    const uint64_t calls = calls_of(cache);
-    if (calls != cache.seen_calls) {
-      cache.seen_calls = calls;
-      cache.idle_since = now;
-      cache.drained = false;
-      return false;
-    }
-    return !cache.drained && now - cache.idle_since >= age && cache.cached_bytes.load(std::memory_order_relaxed) != 0;
-  };
-  revoke(choose, [&](HeapCache &cache) {
-    cached += cache.cached_bytes.load(std::memory_order_relaxed);
-    cache.empty_revoked(nullptr, true);
-    cache.drained = true;
-  });
-  cached += transfers.drain_idle(now, age);
+  const uint64_t cached = drain_by(&HeapCache::by_time, now, age) + transfers.drain_idle(now, age);
   const uint64_t after = heap_.reclaim().releasable();
   // Others may have taken and freed blocks in between.
   const uint64_t grown = after < before ? 0 : after - before;
   return grown < cached ? grown : cached;
 }
 
-// With list_mutex_ held, as note_peak().
-HeapTotals HeapCaches::sum_locked() {
+HeapTotals HeapCaches::totals() {
+  LockGuard guard(list_mutex_);
   HeapTotals totals = ended_;
   for_each_locked([&](const HeapCache &cache) {
     totals.live_bytes += cache.live_bytes.load(std::memory_order_relaxed);
@@ -146,32 +129,11 @@ HeapTotals HeapCaches::sum_locked() {
     totals.free_bytes += cache.cached_bytes.load(std::memory_order_relaxed);
   });
   if (static_cast<int64_t>(totals.live_bytes) < 0) totals.live_bytes = 0;
-  return totals;
-}
-
-void HeapCaches::look() {
-  LockGuard guard(list_mutex_);
-  const HeapTotals totals = sum_locked();
-  note_peak(totals.live_bytes);
-  seen_allocations_.store(totals.allocations, std::memory_order_relaxed);
-  seen_frees_.store(totals.frees + totals.forgotten, std::memory_order_relaxed);
-}
-
-void HeapCaches::note_peak(uint64_t live) {
-  if (ended_.peak_live < live) ended_.peak_live = live;
-  seen_live_.store(live, std::memory_order_relaxed);
-  seen_peak_live_.store(ended_.peak_live, std::memory_order_relaxed);
-}
-
-HeapTotals HeapCaches::totals() {
-  LockGuard guard(list_mutex_);
-  HeapTotals totals = sum_locked();
   totals.free_bytes += transfers.bytes();
   totals.live_blocks = totals.allocations - totals.frees - totals.forgotten;
   if (static_cast<int64_t>(totals.live_blocks) < 0) totals.live_blocks = 0;
   if (static_cast<int64_t>(totals.free_bytes) < 0) totals.free_bytes = 0;
-  note_peak(totals.live_bytes);
-  totals.peak_live = ended_.peak_live;
+  totals.peak_live = ended_.peak_live = std::max(ended_.peak_live, totals.live_bytes);
   return totals;
 }
 

@@ -52,7 +52,7 @@ class HeapCaches : NoCopy {
   // A look before the heap grows: empties the transfer cache, which costs no barrier, and notes the peak. Returns how
   // many caches of other threads hold free blocks. *quiet: the bytes of those whose threads did nothing with the heap
   // at several looks.
-  uint32_t drain_transfers(uint64_t thread, uint64_t *quiet = nullptr);
+  uint32_t drain_transfers(uint64_t thread, uint64_t *quiet);
   // Empties these, except what their per-thread streams freed.
   void drain_quiet();
   // Empties the caches of threads that did nothing with the heap for the age, except what their per-thread streams
@@ -62,12 +62,6 @@ class HeapCaches : NoCopy {
   // The sums of the counters. The caches are read one after the other: a block that one thread allocated and another
   // one freed may be seen as freed only, so a sum that falls below 0 is taken for 0.
   HeapTotals totals();
-  // Live bytes when they were last added up, and the most of them.
-  uint64_t seen_live() const { return seen_live_.load(std::memory_order_relaxed); }
-  uint64_t seen_peak_live() const { return seen_peak_live_.load(std::memory_order_relaxed); }
-  // Allocations and frees until then.
-  uint64_t seen_allocations() const { return seen_allocations_.load(std::memory_order_relaxed); }
-  uint64_t seen_frees() const { return seen_frees_.load(std::memory_order_relaxed); }
   // Adds live bytes, allocations, frees and failures that no thread's cache counts: of a thread without host memory for
   // one, and of a heap that ends and served this one (engine/heap/capture.h).
   void count(const HeapTotals &calls);
@@ -92,19 +86,17 @@ class HeapCaches : NoCopy {
   }
   template <typename Choose, typename Fn>
   void revoke(Choose choose, Fn fn);
-  static uint64_t calls_of(const HeapCache &cache);
-  static bool is_quiet(const HeapCache &cache);
+  template <typename Clock>
+  uint64_t drain_by(Clock clock, uint64_t now, uint64_t age);
   void end(HeapCache &cache);
-  HeapTotals sum_locked();
-  void look();
-  void note_peak(uint64_t live);
 
   Heap &heap_;
   Mutex list_mutex_{LockRank::kHeapCachesList};
   List<HeapCache, HeapCaches> list_;
   HeapTotals ended_;  // guarded by list_mutex_: of caches that ended
-  // Changed with list_mutex_ held.
-  std::atomic<uint64_t> seen_live_{0}, seen_peak_live_{0}, seen_allocations_{0}, seen_frees_{0};
+  // The clock of drain_quiet(), with `mutex` held. A heap may grow often while a thread that works makes no call.
+  uint64_t growths_ = 0;
+  static constexpr uint64_t kQuietGrowths = 2;
 };
 
 }  // namespace gmm

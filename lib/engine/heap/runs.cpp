@@ -33,7 +33,7 @@ bool Runs::clear_done(StreamOrder &streams, GrowthPolicy &policy) {
   uint64_t bits = 0;
   free_.for_each([&](Span *run) { bits |= run->streams; });
   if (bits == 0) return false;
-  policy.asked(static_cast<uint32_t>(std::popcount(bits)));
+  policy.questions.spend(std::popcount(bits) * GrowthPolicy::kQuestionCost);
   streams.ask(bits);
   bool any = false;
   free_.for_each([&](Span *run) {

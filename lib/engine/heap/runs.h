@@ -80,7 +80,7 @@ class Runs {
   Status carve(Span *run, uint64_t bytes, uint64_t alignment, Span **out);
   // Whether carve() of this run needs neither memory nor another thread.
   [[nodiscard]] bool can_carve_now(const Span *run, uint64_t bytes, uint64_t alignment) {
-    return has_spares(2) && core_.page_map.has_granules(FreeRuns::aligned_start(run, alignment), bytes);
+    return has_spares(2) && core_.page_map.prepare_granules(FreeRuns::aligned_start(run, alignment), bytes, false);
   }
   // Bytes of listed free runs and of free dedicated blocks.
   uint64_t free_bytes();

@@ -29,9 +29,6 @@ inline HeapCache *find_last_or(const Heap &heap) {
   return last.serial() == heap.fast.serial ? static_cast<HeapCache *>(last.value()) : HeapCache::find(heap);
 }
 
-__attribute__((noinline)) bool try_alloc_past_bin(HeapCache &cache, StreamBins *bins, uint64_t size, gmm_stream stream,
-                                                  void **out);
-
 }  // namespace
 
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out) {
@@ -41,18 +38,6 @@ Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream st
 
 Status cached_free(Core &core, void *block, gmm_stream stream) {
   return free_into_cache(core, block, stream) ? Status() : free_past_cache(core, block, stream);
-}
-
-bool try_alloc(Heap &heap, uint64_t size, gmm_stream stream, void **out) {
-  HeapCache *cache = find_last_or(heap);
-  if (cache == nullptr) return false;
-  if (cache->enter_unless_revoked()) {
-    StreamBins *bins = cache->known_bins_of(stream);
-    if (bins != nullptr && pop_any(*cache, *bins, size, size, out)) return true;
-    if (try_alloc_past_bin(*cache, bins, size, stream, out)) return true;
-  }
-  cache->leave();
-  return false;
 }
 
 // --- Alloc, past the fast path ---------------------------------------------------------------------------------------
@@ -164,7 +149,8 @@ namespace {
 
 // Inside enter(), which it leaves only when it has a block. A revoker waits for it, but for no driver call. `bins` may
 // be NULL: memory that is free for every stream serves one that this thread never used.
-bool try_alloc_past_bin(HeapCache &cache, StreamBins *bins, uint64_t size, gmm_stream stream, void **out) {
+__attribute__((noinline)) bool try_alloc_past_bin(HeapCache &cache, StreamBins *bins, uint64_t size, gmm_stream stream,
+                                                  void **out) {
   Heap &heap = *cache.heap;
   const bool small = size <= kMaxSmall;
   Bin *bin = bins != nullptr && small ? &bins->bins[small_class(size)] : nullptr;
@@ -200,6 +186,18 @@ bool try_alloc_past_bin(HeapCache &cache, StreamBins *bins, uint64_t size, gmm_s
 }
 
 }  // namespace
+
+bool try_alloc(Heap &heap, uint64_t size, gmm_stream stream, void **out) {
+  HeapCache *cache = find_last_or(heap);
+  if (cache == nullptr) return false;
+  if (cache->enter_unless_revoked()) {
+    StreamBins *bins = cache->known_bins_of(stream);
+    if (bins != nullptr && pop_any(*cache, *bins, size, size, out)) return true;
+    if (try_alloc_past_bin(*cache, bins, size, stream, out)) return true;
+  }
+  cache->leave();
+  return false;
+}
 
 bool try_free(Core &core, void *block, gmm_stream stream) {
   BlockStart found;

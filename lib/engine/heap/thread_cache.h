@@ -76,16 +76,19 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   StreamBins *all = nullptr;
   // The owner alone writes these counters. HeapCaches reads them.
   std::atomic<uint64_t> live_bytes{0}, allocations{0}, frees{0}, cached_bytes{0};
+  uint64_t calls() const { return allocations.load(std::memory_order_relaxed) + frees.load(std::memory_order_relaxed); }
   Heap *heap = nullptr;
   uint64_t thread_id = 0;
-  // HeapCaches::drain_idle()'s own, under its mutex: the calls counted at its last look, the time since when their
-  // number is the same, and whether the cache was emptied since.
-  uint64_t seen_calls = 0, idle_since = 0;
-  bool drained = false;
-  // HeapCaches::drain_transfers()'s own, under the same mutex: the calls counted at its last look, at how many looks in
-  // a row they were the same, and the number at which drain_quiet() emptied the cache.
-  uint64_t growth_calls = 0, quiet_calls = UINT64_MAX;
-  uint32_t quiet_looks = 0;
+  // Whether the thread does something with the heap, by a clock, under HeapCaches::mutex.
+  struct Idleness {
+    uint64_t calls = 0, since = 0;  // counted at the last look; when they were first so many
+    bool drained = false;           // the cache was emptied since
+    // Whether the calls are the same for an age, with something left to empty.
+    bool look(uint64_t counted, uint64_t now, uint64_t age) {
+      if (counted != calls) *this = Idleness{counted, now, false};
+      return !drained && now - since >= age;
+    }
+  } by_time, by_growths;
   // How often bins ended: an owner that left the cache asks whether those that it found are still there.
   uint64_t ended_bins = 0;
 

@@ -4,21 +4,14 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
-
-#include "base/thread.h"
+#include <utility>
 
 namespace gmm {
-
-bool Limits::has_call_before(uint64_t handler) const {
-  for (const Call *call = calls_; call != nullptr; call = call->next)
-    if (call->handler < handler) return true;
-  return false;
-}
 
 Status Limits::set_handler(gmm_oom_fn fn, void *user) {
   const int32_t self = thread_number();
   LockGuard guard(mutex_);
-  for (const Call *call = calls_; call != nullptr; call = call->next)
+  for (Call *call = calls_.front(); call != nullptr; call = calls_.next(call))
     if (call->thread == self)
       return fail(GMM_ERROR_BUSY,
                   "gmm_context_set_oom_handler: this thread is inside the context's handler, whose end the call would "
@@ -26,23 +19,21 @@ Status Limits::set_handler(gmm_oom_fn fn, void *user) {
   fn_ = fn;
   user_ = user;
   const uint64_t mine = ++handler_;
-  while (has_call_before(mine)) returned_.wait(mutex_);
+  while (!calls_.empty() && calls_.front()->handler < mine) returned_.wait(mutex_);
   return Status();
 }
 
 bool Limits::ask(const gmm_oom_info &info) {
   gmm_oom_fn fn = nullptr;
   void *user = nullptr;
-  Call call = {thread_number(), 0, nullptr, nullptr};
+  Call call;
   {
     LockGuard guard(mutex_);
     fn = fn_;
     user = user_;
     if (fn == nullptr) return false;
     call.handler = handler_;
-    call.next = calls_;
-    if (calls_ != nullptr) calls_->previous = &call;
-    calls_ = &call;
+    calls_.push_back(&call);
   }
   check_may_call_program(ProgramCall::kOutOfMemory);
   bool again = false;
@@ -51,8 +42,7 @@ bool Limits::ask(const gmm_oom_info &info) {
     again = fn(user, &info) == 1;
   }
   LockGuard guard(mutex_);
-  (call.previous != nullptr ? call.previous->next : calls_) = call.next;
-  if (call.next != nullptr) call.next->previous = call.previous;
+  List<Call, Limits>::remove(&call);
   returned_.notify_all();
   return again;
 }
@@ -67,12 +57,8 @@ Status Limits::explain(Status status, const char *what, const Heap &heap, uint64
     uint64_t bytes = tag.held_on[device].held();
     for (uint32_t i = 0; i < kShown && bytes != 0; ++i)
       if (bytes > held[i]) {
-        const uint64_t other_bytes = held[i];
-        const Tag *other = largest[i];
-        held[i] = bytes;
-        largest[i] = holder;
-        bytes = other_bytes;
-        holder = other;
+        std::swap(held[i], bytes);
+        std::swap(largest[i], holder);
       }
   });
   char text[320];

@@ -6,7 +6,9 @@
 #include <gmm/context.h>
 #include <gmm/stats.h>
 
+#include "base/list.h"
 #include "base/lock.h"
+#include "base/thread.h"
 #include "engine/heap/heap_set.h"
 #include "engine/limits/tag.h"
 
@@ -23,17 +25,15 @@ class Limits {
 
  private:
   // A thread that is inside a handler. It lies on that thread's stack.
-  struct Call {
-    int32_t thread;
-    uint64_t handler;
-    Call *next, *previous;  // of all threads inside handlers of this context; with mutex_ held
+  struct Call : Link<Limits> {
+    const int32_t thread = thread_number();
+    uint64_t handler = 0;
   };
-  bool has_call_before(uint64_t handler) const;
 
   Mutex mutex_{LockRank::kLimits};
   Condition returned_;
-  Call *calls_ = nullptr;
-  uint64_t handler_ = 0;  // counts the handlers
+  List<Call, Limits> calls_;  // those of the oldest handler first
+  uint64_t handler_ = 0;      // counts the handlers
   gmm_oom_fn fn_ = nullptr;
   void *user_ = nullptr;
 };

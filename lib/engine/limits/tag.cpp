@@ -64,16 +64,6 @@ TagStack *make_stack() {
   return stack;
 }
 
-Status check_desc(const gmm_tag_desc &desc) {
-  if (desc.contents > GMM_CONTENTS_FILE)
-    return fail(GMM_ERROR_INVALID_VALUE, "contents = %u is none of GMM_CONTENTS_DROP, _HOST and _FILE.", desc.contents);
-  constexpr uint32_t kKnown = GMM_TAG_READ_ONLY | GMM_TAG_CHECKSUM | GMM_TAG_PAGEABLE;
-  if ((desc.flags & ~kKnown) != 0)
-    return fail(GMM_ERROR_INVALID_FLAGS, "gmm_tag_desc.flags = 0x%x has unknown bits; pass GMM_TAG_* only.",
-                desc.flags);
-  return Status();
-}
-
 void set(Tag &tag, const gmm_tag_desc &desc) {
   tag.contents.store(desc.contents, std::memory_order_relaxed);
   tag.priority.store(desc.priority, std::memory_order_relaxed);
@@ -116,8 +106,7 @@ TagTable::TagTable(const HostAllocator &allocator)
 
 TagTable::~TagTable() {
   g_tables.remove(key_);
-  while (Tag *tag = default_tag_) {
-    default_tag_ = tag->newer;
+  while (Tag *tag = list_.pop_front()) {
     if (tag->slot != nullptr) tag->slot->owner.store(0, std::memory_order_release);
     allocator_.destroy(tag);
   }
@@ -166,7 +155,6 @@ Status TagTable::find(const char *name, gmm_tag *out) {
 
 Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out) {
   GMM_TRY(check_name("A tag's name", name, sizeof(Tag::name)));
-  if (desc != nullptr) GMM_TRY(check_desc(*desc));
   LockGuard guard(mutex_);
   if (const Tag *known = find_named(name)) {
     if (desc != nullptr &&
@@ -183,7 +171,7 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
   gmm_tag number = GMM_TAG_DEFAULT;
   TagNumbers::Slot *slot = nullptr;
   void *memory = names_.reserve() ? memory_.take() : nullptr;
-  if (memory != nullptr && newest_ != nullptr && (slot = TagNumbers::take(&number)) == nullptr) {
+  if (memory != nullptr && default_tag_ != nullptr && (slot = TagNumbers::take(&number)) == nullptr) {
     memory_.retire(memory);
     memory = nullptr;
   }
@@ -194,9 +182,8 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
   if (desc != nullptr) set(*made, *desc);
   names_.add(hash_of_text(name), made);
   ++count_;
-  made->older = newest_;
-  (newest_ == nullptr ? default_tag_ : newest_->newer) = made;
-  newest_ = made;
+  list_.push_back(made);
+  if (default_tag_ == nullptr) default_tag_ = made;
   if (slot != nullptr) {
     slot->tag = made;
     slot->owner.store(owner_, std::memory_order_release);
@@ -207,7 +194,6 @@ Status TagTable::create(const char *name, const gmm_tag_desc *desc, gmm_tag *out
 }
 
 Status TagTable::update(gmm_tag tag, const gmm_tag_desc &desc) {
-  GMM_TRY(check_desc(desc));
   LockGuard guard(mutex_);
   Tag *known = get(tag);
   if (known == nullptr) return unknown(tag);
@@ -218,7 +204,7 @@ Status TagTable::update(gmm_tag tag, const gmm_tag_desc &desc) {
 void TagTable::list(gmm_tag *tags, uint32_t capacity, uint32_t *count) {
   LockGuard guard(mutex_);
   uint32_t written = 0;
-  for (const Tag *tag = default_tag_; tag != nullptr && written < capacity; tag = tag->newer)
+  for (Tag *tag = list_.front(); tag != nullptr && written < capacity; tag = list_.next(tag))
     tags[written++] = tag->number;
   *count = count_;
 }
@@ -243,8 +229,7 @@ void TagTable::end(Tag &tag) {
   names_.remove(hash_of_text(tag.name), [&](const Tag *each) { return each == &tag; });
   --count_;
   tag.slot->owner.store(0, std::memory_order_release);
-  tag.older->newer = tag.newer;
-  (tag.newer == nullptr ? newest_ : tag.newer->older) = tag.older;
+  List<Tag, TagTable>::remove(&tag);
   memory_.retire(&tag);
 }
 

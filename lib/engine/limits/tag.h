@@ -17,6 +17,7 @@
 #include <atomic>
 
 #include "base/hash_table.h"
+#include "base/list.h"
 #include "base/lock.h"
 #include "base/registry.h"
 #include "base/retired_memory.h"
@@ -26,6 +27,7 @@
 namespace gmm {
 
 struct Tag;
+class TagTable;
 
 // The numbers of the process. The first ones are found by one load, those from kNear on lie in segments, each as large
 // as all numbers before it. Segments stay until the process ends.
@@ -52,11 +54,10 @@ class TagNumbers {
   static std::atomic<uint32_t> last_;
 };
 
-struct Tag {
+struct Tag : Link<TagTable> {
   char name[64] = {};
   gmm_tag number = 0;
-  TagNumbers::Slot *slot = nullptr;        // NULL: the default tag
-  Tag *newer = nullptr, *older = nullptr;  // of the context, in the order of their numbers; with TagTable::mutex_
+  TagNumbers::Slot *slot = nullptr;  // NULL: the default tag
   std::atomic<gmm_contents> contents{GMM_CONTENTS_DROP};
   std::atomic<int32_t> priority{0};
   std::atomic<uint32_t> flags{0};       // GMM_TAG_*
@@ -94,7 +95,7 @@ class TagTable : NoCopy {
   template <typename Fn>
   void for_each(Fn fn) {
     LockGuard guard(mutex_);
-    for (Tag *tag = default_tag_; tag != nullptr; tag = tag->newer) fn(*tag);
+    for (Tag *tag = list_.front(); tag != nullptr; tag = list_.next(tag)) fn(*tag);
   }
   // Writes up to `capacity` tags in ascending order, and how many there are.
   void list(gmm_tag *tags, uint32_t capacity, uint32_t *count);
@@ -130,7 +131,7 @@ class TagTable : NoCopy {
   uint64_t owner_ = 0;  // key_ as one number: kMaxTables * serial + slot
   Mutex mutex_{LockRank::kTagTable};
   Tag *default_tag_ = nullptr;  // the first one
-  Tag *newest_ = nullptr;
+  List<Tag, TagTable> list_;    // in the order of their numbers
   uint32_t count_ = 0;
   std::atomic<gmm_tag> default_{GMM_TAG_DEFAULT};
   // The current tag of every thread, as long as no thread ever pushed one; from then on 0.

@@ -42,7 +42,7 @@ class Transition : NoCopy {
         !is_last && (status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_LIMIT_EXCEEDED);
     // UNCHANGED: what was paused has no live block.
     if (comes_again || status.code() == GMM_UNCHANGED)
-      calls_.forget();
+      calls_.end(Status(), false);  // no watcher hears of it
     else
       calls_.end(status, true);
     return status;

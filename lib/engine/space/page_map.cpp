@@ -93,7 +93,6 @@ inline void PageMap::set_in_table(Table *table, uint32_t first, uint32_t past, S
 }
 
 inline void PageMap::set_pages(uintptr_t base, uint64_t size, Span *span, bool each) {
-  constexpr uintptr_t kPage = uintptr_t{1} << kPageShift;
   const uintptr_t end = base + size;
   uint32_t first = granule_of(base);
   bool starts = true;
@@ -114,7 +113,7 @@ void PageMap::set(uintptr_t base, uint64_t size, Span *span) { set_pages(base, s
 void PageMap::set_each(uintptr_t base, uint64_t size, Span *span) { set_pages(base, size, span, true); }
 
 void PageMap::set_extent(uintptr_t base, uint64_t size, Extent *extent) {
-  for (uintptr_t address = base; address < base + size; address += uintptr_t{1} << kPageShift)
+  for (uintptr_t address = base; address < base + size; address += kPage)
     writable_page(address)->extent.store(extent, std::memory_order_release);
 }
 

@@ -61,25 +61,18 @@ class PageMap : NoCopy {
 
   // Makes room for all that a region's range may need, so that set() cannot fail. False when there is no memory.
   [[nodiscard]] bool prepare(uintptr_t base, uint64_t size);
-  // Makes room for a span of this range, which may begin or end inside a 2 MiB page.
-  [[nodiscard]] bool prepare_granules(uintptr_t base, uint64_t size) {
-    constexpr uintptr_t kPage = uintptr_t{1} << kPageShift;
+  // Makes room for a span of this range, which may begin or end inside a 2 MiB page. False: it takes memory that there
+  // is not, or that must not be taken.
+  [[nodiscard]] bool prepare_granules(uintptr_t base, uint64_t size, bool may_take = true) {
+    const auto has_room = [&](uintptr_t at) { return has_table(at) || (may_take && add_table(at)); };
     const uintptr_t end = base + size;
-    if (base % kPage != 0 && !has_table(base) && !add_table(base)) return false;
-    return end % kPage == 0 || has_table(end - 1) || add_table(end - 1);
+    return (base % kPage == 0 || has_room(base)) && (end % kPage == 0 || has_room(end - 1));
   }
-
   // Makes room for spans anywhere in the range, which is whole pages.
   [[nodiscard]] bool prepare_all_granules(uintptr_t base, uint64_t size) {
-    for (uintptr_t at = base; at < base + size; at += uintptr_t{1} << kPageShift)
+    for (uintptr_t at = base; at < base + size; at += kPage)
       if (!has_table(at) && !add_table(at)) return false;
     return true;
-  }
-  // Whether prepare_granules() has nothing to do.
-  bool has_granules(uintptr_t base, uint64_t size) {
-    constexpr uintptr_t kPage = uintptr_t{1} << kPageShift;
-    const uintptr_t end = base + size;
-    return (base % kPage == 0 || has_table(base)) && (end % kPage == 0 || has_table(end - 1));
   }
 
   // Every address of the range belongs to the span from now on. Pages that are not covered whole must have been
@@ -91,6 +84,7 @@ class PageMap : NoCopy {
 
  private:
   static constexpr uint32_t kPageShift = 21;
+  static constexpr uintptr_t kPage = uintptr_t{1} << kPageShift;
   static constexpr uint32_t kLeafBits = 14;
   static constexpr uint32_t kRootBits = 48 - kPageShift - kLeafBits;
   static constexpr uint64_t kTableSize = uint64_t{1} << (kPageShift - kGranuleShift);

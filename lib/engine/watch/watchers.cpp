@@ -231,6 +231,4 @@ void WatchCalls::end(const Status &status, bool restores) {
   has_selected_ = false;
 }
 
-void WatchCalls::forget() { end(Status(), false); }
-
 }  // namespace gmm

@@ -160,8 +160,6 @@ class WatchCalls : NoCopy {
   // Tells those that were reached how the operation ended: FAILED after a failure or UNCHANGED; after a success
   // RESTORED if `restores`, else nothing. Then none is selected.
   void end(const Status &status, bool restores);
-  // The operation is tried again, so no watcher hears of this end.
-  void forget();
 
  private:
   // Calls fn(gmm_watcher &) for the selected watchers until it is false.
