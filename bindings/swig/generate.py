@@ -4,8 +4,7 @@
 Usage: generate.py --language java|csharp|python --include FOLDER --out FOLDER [--members FOLDER] [--swig SWIG]
                    [-- ARGUMENT_OF_SWIG...]
 
-SWIG parses the headers (swig -xml); the documentation is that of the headers' comments. With arguments for SWIG, SWIG
-then writes the calls. FOLDER gets values.i for SWIG. For Java and C# it is emptied first, so that no class of an older
+The documentation is that of the headers' comments. With arguments for SWIG, SWIG then writes the calls. FOLDER gets values.i for SWIG. For Java and C# it is emptied first, so that no class of an older
 interface is left in it, and it gets the classes in values/. For Python it gets values.py.
 
 The rules, which a new field, flag, enumerator, struct or function follows without work:
@@ -32,9 +31,7 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import textwrap
-import xml.etree.ElementTree as ElementTree
 
 # Names that the rules do not give, which the languages have used since their first version.
 TYPE_NAMES = {'gmm_tag_info': 'pause_info', 'gmm_stats_info': 'statistics', 'gmm_scope_desc': 'scope',
@@ -73,10 +70,10 @@ SIZES = {'uint32_t': 4, 'int32_t': 4, 'char': 1, 'uint8_t': 1}  # all others hav
 NOTICE = 'Written by bindings/swig/generate.py from include/gmm.'
 
 
-# --- The model: the headers as SWIG reads them, with their comments -------------------------------------------
+# --- The model: the headers and their comments ---------------------------------------------------------------
 
 Enumerator = collections.namedtuple('Enumerator', 'c_name value doc')
-# handle: the type of the first parameter; parameters: (type of C, name) of the others.
+# handle: the type of the first parameter; parameters: (type of C without const, name) of the others.
 Function = collections.namedtuple('Function', 'c_name handle parameters doc')
 
 
@@ -96,14 +93,14 @@ class Field:
     """kind: what a language makes of it; see Model.kind_of(). flags: (enumerator, name) of those that a program sets by
     themselves. applies: the flag that says that this field applies, or None."""
 
-    def __init__(self, c_name, c_type, count, pointer, doc):
-        self.c_name, self.c_type, self.count, self.pointer, self.doc = c_name, c_type, count, pointer, doc
+    def __init__(self, c_type, pointer, c_name, count, doc):
+        self.c_name, self.c_type, self.pointer, self.count, self.doc = c_name, c_type, pointer, int(count or 0), doc
         self.kind, self.at, self.size, self.flags, self.applies, self.element = 'skip', 0, 0, [], None, None
 
 
 class Struct:
-    def __init__(self, c_name, fields, doc):
-        self.c_name, self.fields, self.doc, self.size = c_name, fields, doc, 0
+    def __init__(self, c_name, doc):
+        self.c_name, self.fields, self.doc, self.size = c_name, [], doc, 0
         self.is_options = c_name.endswith('_desc')
 
     def count_of(self, field):
@@ -111,30 +108,10 @@ class Struct:
         return next((each for each in self.fields if each.c_name == field.c_name[:-1] + '_count'), None)
 
 
-def comments_of(text):
-    """The comments of a header by what they describe: a type, a macro, a function, an enumerator, or "struct.field"."""
-    docs, found, struct = [], {}, None
-
-    def keep(match):  # a mark instead of a comment: before the name, or after it
-        if not match[1]:
-            return ''
-        docs.append('\n'.join(re.sub(r'^\s*\* ?', '', line) for line in match[2].strip().split('\n')).strip())
-        return f'‹{len(docs) - 1}›' if match[1] == '*<' else f'«{len(docs) - 1}»'
-
-    text = re.sub(r'/\*(\*<?)?(.*?)\*/', keep, text, flags=re.S)
-    code = re.compile(r'(?:«(\d+)»\s*)?(typedef struct \w+ \{|\}[ \w]*;|#define \w+[^\n‹]*|GMM_\w+(?: = [^,«‹}]*)?,?'
-                      r'|[^;«‹#{}]*;)\s*(?:‹(\d+)›)?')
-    for before, what, after in code.findall(re.sub(r'GMM_(API|NODISCARD|NOEXCEPT)\b', '', text)):
-        opened = re.match(r'typedef struct (\w+) \{', what)
-        struct = opened[1] if opened else None if what[0] == '}' else struct
-        if opened or what.startswith(('#define', 'GMM_')):
-            names = [opened[1] if opened else re.search(r'GMM_\w+', what + 'GMM_')[0]]
-        elif struct:
-            names = [f'{struct}.{name}' for name in re.findall(r'(\w+)(?:\[\w+\])?\s*[,;]', what)]
-        else:
-            names = re.findall(r'(\w+);' if 'typedef' in what else r'(gmm_\w+)\(', what)[:1]
-        found.update((name, docs[int(after or before)]) for name in names if after or before)
-    return found
+# A declaration, whose documentation (a mark) stands before or behind it.
+DECLARATION = re.compile(r'(?:«(\d+)»\s*)?(typedef struct \w+ \{|enum \{|\}[ \w]*;|#define \w+[^\n‹]*'
+                         r'|GMM_\w+ = [^,«‹}]*,?|[^;«‹#{}]*;)\s*(?:‹(\d+)›)?')
+LEFT_TO_C = re.compile(r'^#(?!define).*|(^#define )?\bGMM_(API|NODISCARD|NOEXCEPT)\b(?(1).*)|^extern "C" \{', re.M)
 
 
 def number(text):
@@ -146,69 +123,75 @@ def number(text):
 
 
 class Model:
-    def __init__(self, swig, include):
-        self.comments, self.enums, self.structs, self.typedefs, self.constants = {}, [], {}, {}, {}
-        self.functions, self.unread = [], []
-        headers = re.findall(r'#include <(gmm/\w+\.h)>', (include / 'gmm' / 'gmm.h').read_text())
-        for header in headers:
-            text = (include / header).read_text()
-            self.comments.update(comments_of(text))
-            for name, value in re.findall(r'^#define (GMM_\w+) ([^\n]+?)\s*(?:/\*.*)?$', text, re.M):
-                if number(value) is not None:
-                    self.constants[name] = number(value)
-                    self.unread += [] if re.match(r'-?\d', value) else [name]
-        with tempfile.TemporaryDirectory() as scratch:
-            source = pathlib.Path(scratch) / 'headers.i'
-            source.write_text('%module headers\n#define GMM_API\n#define GMM_NOEXCEPT\n#define GMM_NODISCARD\n'
-                              + ''.join(f'%include <{header}>\n' for header in headers))
-            subprocess.run([swig, '-xml', f'-I{include}', '-o', f'{scratch}/headers.xml', str(source)], check=True)
-            self.read(ElementTree.parse(f'{scratch}/headers.xml').getroot(), None)
-        self.handles = [name for name, c_type in self.typedefs.items()
-                        if c_type == f'struct {name}' and name not in self.structs]
+    def __init__(self, include):
+        self.enums, self.structs, self.typedefs, self.constants, self.functions = [], {}, {}, {}, []
+        self.handles, self.unread = [], []
+        for header in re.findall(r'#include <(gmm/\w+\.h)>', (include / 'gmm' / 'gmm.h').read_text()):
+            self.read((include / header).read_text())
         for struct in self.structs.values():
-            self.place(struct)
-        made = [struct for struct in self.structs.values()
-                if struct.fields[:1] and struct.fields[0].c_name == 'struct_size']
-        self.values = [struct for struct in made if not struct.c_name.startswith(LEFT_OUT)]
+            self.classify(struct)
+        self.values = [struct for struct in self.structs.values() if struct.fields[0].c_name == 'struct_size'
+                       and not struct.c_name.startswith(LEFT_OUT)]
         self.types = [enum for enum in self.enums if enum.c_name and not enum.c_name.startswith(LEFT_OUT)]
 
-    @staticmethod
-    def attributes(node):
-        return {each.get('name'): each.get('value') for each in node.findall('attributelist/attribute')}
+    def read(self, text):
+        docs, struct, items, of_enum = [], None, [], (None, '')
 
-    def read(self, node, before):
-        for child in node:
-            values = self.attributes(child)
-            name, decl, doc = values.get('name', ''), values.get('decl', ''), self.comments.get(values.get('name'), '')
-            if child.tag == 'cdecl' and values.get('kind') == 'typedef' and not decl:
-                self.typedefs[name] = values['type']
-            if values.get('kind') == 'function' and decl.startswith('f(p.gmm_'):
-                types, names = ([each.get('value') for each in child.findall(
-                    f'attributelist/parmlist/parm//attribute[@name="{key}"]')] for key in ('type', 'name'))
-                self.functions.append(Function(name, types[0][2:], list(zip(types, names))[1:], doc))
-            if child.tag == 'enum' and child.findall('enumitem'):
-                self.add_enum(child, before)
-            elif child.tag == 'class' and name.startswith('gmm_'):
-                self.structs[name] = Struct(name, [self.field(name, self.attributes(each))
-                                                   for each in child.findall('cdecl')], doc)
-            elif child.tag in ('include', 'attributelist'):
-                self.read(child, None)
-            before = name if child.tag == 'cdecl' and values['type'] in ('uint32_t', 'int32_t') and not decl else None
+        def keep(match):  # a mark instead of a comment: before the name, or after it
+            if not match[1]:
+                return ''
+            docs.append('\n'.join(re.sub(r'^\s*\* ?', '', line) for line in match[2].strip().split('\n')).strip())
+            return f'‹{len(docs) - 1}›' if match[1] == '*<' else f'«{len(docs) - 1}»'
 
-    def add_enum(self, node, before):
-        items, value = [], -1
-        for each in map(self.attributes, node.findall('enumitem')):
-            written = number(each.get('enumvalue') or each.get('enumvalueex') or '')
-            value = value + 1 if written is None else written
-            items.append(Enumerator(each['name'], value, self.comments.get(each['name'], '')))
-        self.enums.append(Enum(before, items, self.comments.get(before or '', '')))
+        text = LEFT_TO_C.sub('', re.sub(r'/\*(\*<?)?(.*?)\*/', keep, text, flags=re.S))
+        for before, code, after in DECLARATION.findall(text):
+            doc = docs[int(after or before)] if after or before else ''
+            opened = re.match(r'(typedef struct|enum|#define) ?(\w*) ?(.*)', code)
+            typedef = re.match(r'typedef (struct )?(\w+) (\w+);', code)
+            function = re.match(r'\s*gmm_result (gmm_\w+)\((gmm_\w+) \*\w+,?\s*(.*)\)', code, re.S)
+            if code[0] == '}':
+                self.enums += [Enum(of_enum[0], items, of_enum[1])] if items else []
+                struct, items = None, []
+            elif code.startswith('GMM_'):
+                name, value = code.rstrip(',').split(' = ')
+                items.append(Enumerator(name, number(value), doc))
+            elif struct:
+                declared = re.fullmatch(r'\s*(?:const )?(\w+) ([*(]*)(\w+)(?:\[(\d+)\]|\)\(.*)?;', code, re.S)
+                struct.fields.append(Field(*declared.groups(), doc))
+            elif code.endswith('{') and opened[2]:
+                struct = self.structs[opened[2]] = Struct(opened[2], doc)
+            elif code.startswith('#') and number(opened[3]) is not None:
+                self.constants[opened[2]] = number(opened[3])
+                self.unread += [] if re.match(r'-?\d', opened[3]) else [opened[2]]
+            elif typedef and typedef[1]:
+                self.handles.append(typedef[3])
+            elif typedef:
+                self.typedefs[typedef[3]] = typedef[2]
+            elif function:
+                parameters = [re.match(r'(?:const )?(.*?) ?(\w+)\W*$', each).groups()
+                              for each in re.split(r',\s+', function[3]) if each]
+                self.functions.append(Function(function[1], function[2], parameters, doc))
+            if code != 'enum {' and not code.startswith('GMM_'):
+                of_enum = (typedef[3], doc) if typedef and not typedef[1] else (None, '')
 
-    def field(self, struct, values):
-        decl = values.get('decl', '')
-        array = re.search(r'a\((\d+)\)', decl)
-        return Field(values['name'], values['type'].replace('q(const).', '').replace('struct ', ''),
-                     int(array[1]) if array else 0, 'function' if 'f(' in decl else decl.startswith('p.'),
-                     self.comments.get(f'{struct}.{values["name"]}', ''))
+    def classify(self, struct):
+        """Gives each field its place (rule 4 of the interface: no hidden padding, multiples of 8), kind and flags."""
+        names = {field.c_name: field for field in struct.fields}
+        for field in struct.fields:
+            held = self.structs.get(field.c_type)
+            field.at, field.size = struct.size, (
+                8 if field.pointer else held.size if held
+                else SIZES.get(self.typedefs.get(field.c_type, field.c_type), 8))
+            struct.size += field.size * max(field.count, 1)
+            field.kind = self.kind_of(struct, field)
+            all_flags, field.flags = field.flags, []
+            for item in all_flags:
+                name = re.sub('^(PAUSE|RESUME)_', '', self.flags_of(item).short(item))
+                name = f'{name}_ipc' if item.c_name.startswith('GMM_IPC_ROUTE_') else name
+                if struct.is_options and name.lower() in names:
+                    names[name.lower()].applies = item
+                else:
+                    field.flags.append((item, name))
 
     def enum_of(self, c_type):
         return next((enum for enum in self.enums if c_type and enum.c_name == c_type), None)
@@ -217,37 +200,10 @@ class Model:
         """The enum of a flag."""
         return next(enum for enum in self.enums if item in enum.items)
 
-    def size_of(self, field):
-        c_type = field.c_type
-        while c_type in self.typedefs and c_type not in self.structs:
-            c_type = self.typedefs[c_type]
-        if field.pointer or c_type not in self.structs:
-            return 8 if field.pointer else SIZES.get(c_type, 8)
-        self.place(self.structs[c_type])
-        return self.structs[c_type].size
-
-    def place(self, struct):
-        """Gives each field its place; rule 4 of the interface: no hidden padding, multiples of 8."""
-        struct.size = 0
-        for field in struct.fields:
-            field.at, field.size = struct.size, self.size_of(field)
-            struct.size += field.size * max(field.count, 1)
-            field.kind = self.kind_of(struct, field)
-        names = {field.c_name: field for field in struct.fields}
-        for field in struct.fields:
-            all_flags, field.flags = field.flags, []
-            for item in all_flags if field.kind == 'flags' else []:
-                name = re.sub('^(PAUSE|RESUME)_', '', self.flags_of(item).short(item))
-                name = re.sub(r'(\w+)', r'\1_ipc', name) if item.c_name.startswith('GMM_IPC_ROUTE_') else name
-                if struct.is_options and name.lower() in names:
-                    names[name.lower()].applies = item
-                else:
-                    field.flags.append((item, name))
-
     def kind_of(self, struct, field):
         name, doc, c_type = field.c_name, field.doc, field.c_type
         flags = re.match(r'(GMM_\w+_)\*', doc)
-        if name in ('struct_size', 'reserved') or doc.rstrip('.') in ('0', 'must be 0') or field.pointer == 'function':
+        if name in ('struct_size', 'reserved') or doc.rstrip('.') in ('0', 'must be 0') or '(' in field.pointer:
             return 'skip'
         if flags and flags[1] == EVENTS:
             return 'events' if struct.is_options else 'event'
@@ -278,12 +234,12 @@ class Model:
 
     def argument_kind(self, c_type, name):
         """The kind of a parameter for a method that forwards; None: the function is more than that."""
-        kinds = {'p.q(const).char': 'text', 'p.void': 'address', 'p.q(const).void': 'address', 'p.void out': None,
-                 'p.uint64_t bytes': 'out_u64', 'p.gmm_tag out': 'out_tag', 'p.p.gmm_ticket out': 'out_ticket',
-                 'p.gmm_ipc_handle out': 'out_handle', 'gmm_stream': 'stream', 'gmm_tag': 'tag', 'uint32_t': 'u32',
-                 'int32_t': 'i32', 'gmm_device': 'i32', 'uint64_t': 'u64', 'uint64_t timeout_ms': None,
-                 'p.q(const).gmm_pause_desc': 'pause', **{enum.c_name: 'enum' for enum in self.types}}
-        struct = self.structs.get(re.sub(r'^p\.(q\(const\)\.)?', '', c_type))
+        kinds = {'char *': 'text', 'void *': 'address', 'void * out': None, 'uint64_t * bytes': 'out_u64',
+                 'gmm_tag * out': 'out_tag', 'gmm_ticket ** out': 'out_ticket', 'gmm_ipc_handle * out': 'out_handle',
+                 'gmm_stream': 'stream', 'gmm_tag': 'tag', 'uint32_t': 'u32', 'int32_t': 'i32', 'gmm_device': 'i32',
+                 'uint64_t': 'u64', 'uint64_t timeout_ms': None, 'gmm_pause_desc *': 'pause',
+                 **{enum.c_name: 'enum' for enum in self.types}}
+        struct = self.structs.get(c_type.rstrip(' *'))
         if struct in self.values and not any(f'{struct.c_name}.{field.c_name}' in ARGUMENTS or field.kind == 'callback'
                                              for field in struct.fields):
             return 'options' if struct.is_options else 'answer'
@@ -531,7 +487,7 @@ class Compiled(Writer):
             steps.append(f'{self.case("check")}(offset, length)')
         for kind, c_type, c_name in arguments:
             own = 'options' if c_name == 'desc' else self.camel(c_name)
-            c_type = re.sub(r'^p\.|q\(const\)\.', '', c_type)
+            c_type = c_type.rstrip(' *')
             own_type = self.types.get(kind) or self.type_name(c_type)
             if kind in self.outs:
                 result = [each.format(type=own_type) for each in self.outs[kind]]
@@ -874,7 +830,7 @@ def main():
     if options.language != 'python':
         shutil.rmtree(options.out, ignore_errors=True)
     writer = {'java': Java, 'csharp': CSharp, 'python': Python}[options.language](
-        Model(options.swig, options.include), options.out, options.members)
+        Model(options.include), options.out, options.members)
     writer.write()
     (options.out / 'values.i').write_text(writer.typemaps())
     if options.rest:
