@@ -428,20 +428,18 @@ $members
         """A class of options or an answer."""
         name, members, shown = self.type_name(struct.c_name), '', []
         for field in self.shown(struct):
-            own, own_type = self.name_of(struct, field), self.type_of(field)
-            if field.kind != 'flags' or not struct.is_options and field.c_name != 'flags':
-                doc = self.doc(field.doc, field.c_name)
-                members += (self.property(struct, field, own, own_type, doc) if struct.is_options else
-                            self.fill('getter', doc=doc, type=own_type, own=own, value=self.read(field)))
+            own, value = self.name_of(struct, field), '' if struct.is_options else self.read(field)
+            if field.kind != 'flags' or value and field.c_name != 'flags':
+                members += self.property(struct, field, own, value)
                 shown.append((own, field.kind))
             for item, flag in field.flags:
-                members += self.fill('flag' if struct.is_options else 'getter', name=name, own=self.case(flag),
-                                     doc=self.doc(item.doc, flag), type=self.types['bool'],
-                                     value=f'({self.read(field)} & {item.value}) != 0')
+                members += self.fill('getter' if value else 'flag', name=name, own=self.case(flag),
+                                     type=self.types['bool'], doc=self.doc(item.doc, flag),
+                                     value=f'({value} & {item.value}) != 0')
                 shown.append((self.case(flag), 'bool'))
             if field.kind == 'mask':
                 members += self.fill('has', doc=self.doc(f'Whether this one is among the {own}.', ''),
-                                     type=self.type_name(field.element), value=self.read(field))
+                                     type=self.type_name(field.element), value=value)
         call = '' if struct.is_options else self.call
         users, puts = self.encoded(struct) if struct.is_options else ('', [])
         return self.fill(
@@ -453,36 +451,39 @@ $members
     def encoded(self, struct):
         """What a class of options gets to encode itself, and the calls that put its fields where C has them."""
         users, puts = [], []
-        for field in struct.fields:
+        for field in [each for each in struct.fields if each.kind != 'skip']:
             own, is_optional = self.name_of(struct, field), bool(field.applies) and field.kind != 'tag'
+            value = self.puts.get((field.kind, is_optional), self.puts.get(field.kind, '{own}')).format(
+                own=own, type=self.type_of(field), pascal=self.pascal(field.c_name))
             if field.kind == 'callback':
                 users.append(f'{self.types["address"]} {self.camel(field.c_name)}User')
-            elif field.kind == 'list' and f'{struct.c_name}.{field.c_name}' in ARGUMENTS:
-                own = field.c_name
-                users.append(f'{self.types["tag"]}[] {own}')
-            value = self.puts.get((field.kind, is_optional), self.puts.get(field.kind, '{own}')).format(
-                own=own, type=self.type_of(field), pascal=self.pascal(field.c_name), camel=self.camel(field.c_name),
-                c_type=field.c_type, count_at=field.kind == 'list' and struct.count_of(field).at)
-            if field.kind == 'flags':
+                value = f'"{field.c_type}", {self.camel(field.c_name)}User'
+            elif field.kind == 'list':
+                is_argument = f'{struct.c_name}.{field.c_name}' in ARGUMENTS
+                users += [f'{self.types["tag"]}[] {field.c_name}'] if is_argument else []
+                value = f'{struct.count_of(field).at}, {field.c_name if is_argument else own}'
+            elif field.kind == 'flags':
                 tests = [(item, self.case(flag)) for item, flag in field.flags]
                 tests += [(each.applies, f'{self.name_of(struct, each)} != null')
                           for each in struct.fields if each.applies]
                 value = ' | '.join(f'({test} ? {item.value} : 0)' for item, test in tests)
-            puts += [f'to.{self.case("put")}({field.at}, {value});'] if field.kind != 'skip' else []
+            puts.append(f'to.{self.case("put")}({field.at}, {value});')
         return ', '.join(users), puts
 
-    def property(self, struct, field, own, own_type, doc):
-        """A property of options. An element of a list is a number, or a number and bytes: then the list is a map."""
-        element = self.model.structs.get(field.element)
-        pair = [self.camel(each.c_name) for each in element.fields if each.kind != 'skip'] if element else [None, None]
-        enum = self.model.enum_of(field.c_type)
+    def property(self, struct, field, own, value):
+        """A property. An element of a list is a number, or a number and bytes: then the list is a map."""
+        own_type, enum = self.type_of(field), self.model.enum_of(field.c_type)
+        element, number, size = self.model.structs.get(field.element), None, None
+        if element:
+            number, size = [self.camel(each.c_name) for each in element.fields if each.kind != 'skip']
         kind = ('map' if element else 'optional' if field.applies and field.kind != 'tag' else
                 'size' if field.kind == 'u64' and not self.model.is_unbounded(field) else field.kind)
-        return self.fill(
-            f'of {kind}' if f'of {kind}' in self.templates else 'property', name=self.type_name(struct.c_name), own=own,
-            type=own_type, doc=doc, single=self.case(field.c_name[:-1]), number=pair[0], bytes=pair[1],
-            zero=next((enum.short(item) for item in enum.items if item.value == 0), None) if enum else None,
-            boxed='Integer' if own_type == 'int' else own_type, camel=own[0].lower() + own[1:])
+        template = 'getter' if value else f'of {kind}' if f'of {kind}' in self.templates else 'property'
+        return self.fill(template, name=self.type_name(struct.c_name), own=own, type=own_type, value=value,
+                         number=number, bytes=size, doc=self.doc(field.doc, field.c_name),
+                         single=self.case(field.c_name[:-1]),
+                         zero=enum and next((enum.short(item) for item in enum.items if item.value == 0), None),
+                         boxed='Integer' if own_type == 'int' else own_type, camel=own[0].lower() + own[1:])
 
     def method(self, owner, name, function, arguments, is_part):
         """A method that forwards; is_part: the form for a part of a buffer."""
@@ -548,8 +549,7 @@ class Java(Compiled):
              'bool': 'fields.getInt({at}) != 0', 'enum': '{type}.of(fields.getInt({at}))',
              'event': '{type}.of(fields.getInt({at}))', 'name': 'Struct.text(fields, {at}, {count})',
              'bytes': 'Struct.bytes(fields, {at}, {count})'}
-    puts = {'callback': '"{c_type}", {camel}User', 'list': '{count_at}, {own}',
-            'enum': '{own}.value()', 'events': '{own} != 0 ? {own} : default{pascal}()',
+    puts = {'enum': '{own}.value()', 'events': '{own} != 0 ? {own} : default{pascal}()',
             ('enum', True): '{own} == null ? 0 : {own}.value()', ('i32', True): '{own} == null ? 0 : {own}'}
     words = {'sealed': 'final', 'fields': 'final java.nio.ByteBuffer', 'show_all': 'Struct.show',
              'bit': 'value.value()', 'to_string': '@Override\n    public String toString()'}
@@ -653,8 +653,7 @@ class CSharp(Compiled):
     reads = {'u32': 'fields.Int({at})', 'u64': 'fields.Long({at})', 'address': 'fields.Address({at})',
              'bool': 'fields.Int({at}) != 0', 'enum': '({type})fields.Int({at})', 'event': '({type})fields.Int({at})',
              'name': 'fields.Text({at}, {count})', 'bytes': 'fields.Bytes({at}, {count})'}
-    puts = {'callback': '"{c_type}", {camel}User', 'list': '{count_at}, {own}',
-            'enum': '(int){own}', ('enum', True): '(int)({own} ?? 0)', ('i32', True): '{own} ?? 0',
+    puts = {'enum': '(int){own}', ('enum', True): '(int)({own} ?? 0)', ('i32', True): '{own} ?? 0',
             'address': '(long){own}', 'events': '(int)({own} == {type}.None ? Default{own} : {own})'}
     words = {'sealed': 'sealed partial', 'fields': 'readonly Struct', 'show_all': 'Show.All', 'bit': '(int)value',
              'to_string': '/// <inheritdoc/>\n    public override string ToString()'}
