@@ -93,7 +93,7 @@ class Enum:
 
 class Field:
     """kind: what a language makes of it; see Model.kind_of(). flags: (enumerator, name) of those that a program sets by
-    themselves. applies: the flag that says that this field applies, or None."""
+    themselves. applies: the flag that says that this field applies, or None. code: its number in Python's struct."""
 
     def __init__(self, c_type, pointer, c_name, count, doc):
         self.c_name, self.c_type, self.pointer, self.count, self.doc = c_name, c_type, pointer, int(count or 0), doc
@@ -180,9 +180,10 @@ class Model:
         names = {field.c_name: field for field in struct.fields}
         for field in struct.fields:
             held = self.structs.get(field.c_type)
-            field.at, field.size = struct.size, (
-                8 if field.pointer else held.size if held
-                else SIZES.get(self.typedefs.get(field.c_type, field.c_type), 8))
+            number_type = self.typedefs.get(field.c_type, field.c_type)
+            field.at, field.size = struct.size, (8 if field.pointer else held.size if held
+                                                 else SIZES.get(number_type, 8))
+            field.code = 'Q' if field.size == 8 else 'i' if number_type == 'int32_t' else 'I'
             struct.size += field.size * max(field.count, 1)
             field.kind = self.kind_of(struct, field)
             all_flags, field.flags = field.flags, []
@@ -231,7 +232,7 @@ class Model:
         if re.match(r'1( if|:)', doc) and c_type == 'uint32_t':
             return 'bool'
         return ('address' if c_type == 'gmm_stream' else 'enum' if self.enum_of(c_type) else 'u64' if field.size == 8
-                else 'i32' if self.typedefs.get(c_type, c_type) == 'int32_t' else 'u32')
+                else 'i32' if field.code == 'i' else 'u32')
 
     def argument_kind(self, c_type, name):
         """The kind of a parameter for a method that forwards; None: the function is more than that."""
@@ -299,12 +300,7 @@ class Writer:
     def read(self, field):
         """The expression that reads a field of an answer."""
         return self.reads.get(field.kind, self.reads['u32']).format(
-            at=field.at, count=field.count, code=self.code(field), type=self.type_of(field))
-
-    def code(self, field):
-        """The number of a field in Python's module struct."""
-        is_signed = self.model.typedefs.get(field.c_type, field.c_type) == 'int32_t'
-        return 'Q' if field.size == 8 else 'i' if is_signed else 'I'
+            at=field.at, count=field.count, code=field.code, type=self.type_of(field))
 
     def fill(self, template, **values):
         return string.Template(self.templates[template]).substitute(self.words, **values)
@@ -764,7 +760,7 @@ class Python(Writer):
     def table(self, struct):
         rows = ''
         for field in struct.fields:
-            kind, more = self.code(field), ''
+            kind, more = field.code, ''
             callback, count = re.fullmatch(r'gmm_(\w+)_callback', field.c_type), struct.count_of(field)
             if callback:
                 kind, more = 'C', f', .callback = (void (*)(void))callback_{callback[1]}'
