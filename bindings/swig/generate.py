@@ -4,9 +4,9 @@
 Usage: generate.py --language java|csharp|python --include FOLDER --out FOLDER [--members FOLDER] [--swig SWIG]
                    [-- ARGUMENT_OF_SWIG...]
 
-SWIG parses the headers (swig -xml); the documentation is that of the headers' comments. With arguments for SWIG, SWIG
-then writes the calls. FOLDER gets values.i for SWIG. For Java and C# it is emptied first, so that no class of an older
-interface is left in it, and it gets the classes in values/. For Python it gets values.py.
+The documentation is that of the headers' comments. With arguments for SWIG, SWIG then writes the calls. FOLDER gets
+values.i for SWIG. For Java and C# it is emptied first, so that no class of an older interface is left in it, and it
+gets the classes in values/. For Python it gets values.py.
 
 The rules, which a new field, flag, enumerator, struct or function follows without work:
  - `typedef uint32_t gmm_x;` before an enum makes it the enum X. The enumerators lose their common prefix.
@@ -30,11 +30,10 @@ import os
 import pathlib
 import re
 import shutil
+import string
 import subprocess
 import sys
-import tempfile
 import textwrap
-import xml.etree.ElementTree as ElementTree
 
 # Names that the rules do not give, which the languages have used since their first version.
 TYPE_NAMES = {'gmm_tag_info': 'pause_info', 'gmm_stats_info': 'statistics', 'gmm_scope_desc': 'scope',
@@ -73,10 +72,10 @@ SIZES = {'uint32_t': 4, 'int32_t': 4, 'char': 1, 'uint8_t': 1}  # all others hav
 NOTICE = 'Written by bindings/swig/generate.py from include/gmm.'
 
 
-# --- The model: the headers as SWIG reads them, with their comments -------------------------------------------
+# --- The model: the headers and their comments ---------------------------------------------------------------
 
 Enumerator = collections.namedtuple('Enumerator', 'c_name value doc')
-# handle: the type of the first parameter; parameters: (type of C, name) of the others.
+# handle: the type of the first parameter; parameters: (type of C without const, name) of the others.
 Function = collections.namedtuple('Function', 'c_name handle parameters doc')
 
 
@@ -94,16 +93,16 @@ class Enum:
 
 class Field:
     """kind: what a language makes of it; see Model.kind_of(). flags: (enumerator, name) of those that a program sets by
-    themselves. applies: the flag that says that this field applies, or None."""
+    themselves. applies: the flag that says that this field applies, or None. code: its number in Python's struct."""
 
-    def __init__(self, c_name, c_type, count, pointer, doc):
-        self.c_name, self.c_type, self.count, self.pointer, self.doc = c_name, c_type, count, pointer, doc
+    def __init__(self, c_type, pointer, c_name, count, doc):
+        self.c_name, self.c_type, self.pointer, self.count, self.doc = c_name, c_type, pointer, int(count or 0), doc
         self.kind, self.at, self.size, self.flags, self.applies, self.element = 'skip', 0, 0, [], None, None
 
 
 class Struct:
-    def __init__(self, c_name, fields, doc):
-        self.c_name, self.fields, self.doc, self.size = c_name, fields, doc, 0
+    def __init__(self, c_name, doc):
+        self.c_name, self.fields, self.doc, self.size = c_name, [], doc, 0
         self.is_options = c_name.endswith('_desc')
 
     def count_of(self, field):
@@ -111,104 +110,90 @@ class Struct:
         return next((each for each in self.fields if each.c_name == field.c_name[:-1] + '_count'), None)
 
 
-def comments_of(text):
-    """The comments of a header by what they describe: a type, a macro, a function, an enumerator, or "struct.field"."""
-    docs, found, struct = [], {}, None
-
-    def keep(match):  # a mark instead of a comment: before the name, or after it
-        if not match[1]:
-            return ''
-        docs.append('\n'.join(re.sub(r'^\s*\* ?', '', line) for line in match[2].strip().split('\n')).strip())
-        return f'‹{len(docs) - 1}›' if match[1] == '*<' else f'«{len(docs) - 1}»'
-
-    text = re.sub(r'/\*(\*<?)?(.*?)\*/', keep, text, flags=re.S)
-    code = re.compile(r'(?:«(\d+)»\s*)?(typedef struct \w+ \{|\}[ \w]*;|#define \w+[^\n‹]*|GMM_\w+(?: = [^,«‹}]*)?,?'
-                      r'|[^;«‹#{}]*;)\s*(?:‹(\d+)›)?')
-    for before, what, after in code.findall(re.sub(r'GMM_(API|NODISCARD|NOEXCEPT)\b', '', text)):
-        opened = re.match(r'typedef struct (\w+) \{', what)
-        struct = opened[1] if opened else None if what[0] == '}' else struct
-        if opened or what.startswith(('#define', 'GMM_')):
-            names = [opened[1] if opened else re.search(r'GMM_\w+', what + 'GMM_')[0]]
-        elif struct:
-            names = [f'{struct}.{name}' for name in re.findall(r'(\w+)(?:\[\w+\])?\s*[,;]', what)]
-        else:
-            names = re.findall(r'(\w+);' if 'typedef' in what else r'(gmm_\w+)\(', what)[:1]
-        found.update((name, docs[int(after or before)]) for name in names if after or before)
-    return found
+# A declaration, whose documentation (a mark) stands before or behind it.
+DECLARATION = re.compile(r'(?:«(\d+)»\s*)?(typedef struct \w+ \{|enum \{|\}[ \w]*;|#define \w+[^\n‹]*'
+                         r'|GMM_\w+ = [^,«‹}]*,?|[^;«‹#{}]*;)\s*(?:‹(\d+)›)?')
+LEFT_TO_C = re.compile(r'^#(?!define).*|(^#define )?\bGMM_(API|NODISCARD|NOEXCEPT)\b(?(1).*)|^extern "C" \{', re.M)
 
 
 def number(text):
     """The value of a constant expression of C; None when it has none."""
-    text = {'UINT64_MAX': '0xffffffffffffffff', 'UINT32_MAX': '0xffffffff'}.get(text.strip(), text.strip())
-    text = re.sub(r'\b(0x[0-9a-fA-F]+|\d+)[uUlL]+\b', r'\1', text)
-    text = re.sub(r'^\(\((?:gmm_\w+|u?int\d+_t)\)(-?\d+)\)$', r'\1', text)
-    return eval(text, {}) if re.fullmatch(r'[-\d\sa-fA-Fx<|()+]+', text) else None
+    text = text.replace('UINT64_MAX', '0xffffffffffffffff').replace('UINT32_MAX', '0xffffffff')
+    text = re.sub(r'(?<=\d)u\b|\(gmm_\w+\)', '', text.strip())
+    return eval(text, {}) if re.fullmatch(r'[-\d\sa-fx<()]+', text) else None
 
 
 class Model:
-    def __init__(self, swig, include):
-        self.comments, self.enums, self.structs, self.typedefs, self.constants = {}, [], {}, {}, {}
-        self.functions, self.unread = [], []
-        headers = re.findall(r'#include <(gmm/\w+\.h)>', (include / 'gmm' / 'gmm.h').read_text())
-        for header in headers:
-            text = (include / header).read_text()
-            self.comments.update(comments_of(text))
-            for name, value in re.findall(r'^#define (GMM_\w+) ([^\n]+?)\s*(?:/\*.*)?$', text, re.M):
-                if number(value) is not None:
-                    self.constants[name] = number(value)
-                    self.unread += [] if re.match(r'-?\d', value) else [name]
-        with tempfile.TemporaryDirectory() as scratch:
-            source = pathlib.Path(scratch) / 'headers.i'
-            source.write_text('%module headers\n#define GMM_API\n#define GMM_NOEXCEPT\n#define GMM_NODISCARD\n'
-                              + ''.join(f'%include <{header}>\n' for header in headers))
-            subprocess.run([swig, '-xml', f'-I{include}', '-o', f'{scratch}/headers.xml', str(source)], check=True)
-            self.read(ElementTree.parse(f'{scratch}/headers.xml').getroot(), None)
-        self.handles = [name for name, c_type in self.typedefs.items()
-                        if c_type == f'struct {name}' and name not in self.structs]
+    def __init__(self, include):
+        self.enums, self.structs, self.typedefs, self.constants, self.functions = [], {}, {}, {}, []
+        self.handles, self.unread = [], []
+        for header in re.findall(r'#include <(gmm/\w+\.h)>', (include / 'gmm' / 'gmm.h').read_text()):
+            self.read((include / header).read_text())
         for struct in self.structs.values():
-            self.place(struct)
-        made = [struct for struct in self.structs.values()
-                if struct.fields[:1] and struct.fields[0].c_name == 'struct_size']
-        self.values = [struct for struct in made if not struct.c_name.startswith(LEFT_OUT)]
+            self.classify(struct)
+        self.values = [struct for struct in self.structs.values() if struct.fields[0].c_name == 'struct_size'
+                       and not struct.c_name.startswith(LEFT_OUT)]
         self.types = [enum for enum in self.enums if enum.c_name and not enum.c_name.startswith(LEFT_OUT)]
 
-    @staticmethod
-    def attributes(node):
-        return {each.get('name'): each.get('value') for each in node.findall('attributelist/attribute')}
+    def read(self, text):
+        docs, struct, items, of_enum = [], None, [], (None, '')
 
-    def read(self, node, before):
-        for child in node:
-            values = self.attributes(child)
-            name, decl, doc = values.get('name', ''), values.get('decl', ''), self.comments.get(values.get('name'), '')
-            if child.tag == 'cdecl' and values.get('kind') == 'typedef' and not decl:
-                self.typedefs[name] = values['type']
-            if values.get('kind') == 'function' and decl.startswith('f(p.gmm_'):
-                types, names = ([each.get('value') for each in child.findall(
-                    f'attributelist/parmlist/parm//attribute[@name="{key}"]')] for key in ('type', 'name'))
-                self.functions.append(Function(name, types[0][2:], list(zip(types, names))[1:], doc))
-            if child.tag == 'enum' and child.findall('enumitem'):
-                self.add_enum(child, before)
-            elif child.tag == 'class' and name.startswith('gmm_'):
-                self.structs[name] = Struct(name, [self.field(name, self.attributes(each))
-                                                   for each in child.findall('cdecl')], doc)
-            elif child.tag in ('include', 'attributelist'):
-                self.read(child, None)
-            before = name if child.tag == 'cdecl' and values['type'] in ('uint32_t', 'int32_t') and not decl else None
+        def keep(match):  # a mark instead of a comment: before the name, or after it
+            if not match[1]:
+                return ''
+            docs.append('\n'.join(re.sub(r'^\s*\* ?', '', line) for line in match[2].strip().split('\n')).strip())
+            return f'‹{len(docs) - 1}›' if match[1] == '*<' else f'«{len(docs) - 1}»'
 
-    def add_enum(self, node, before):
-        items, value = [], -1
-        for each in map(self.attributes, node.findall('enumitem')):
-            written = number(each.get('enumvalue') or each.get('enumvalueex') or '')
-            value = value + 1 if written is None else written
-            items.append(Enumerator(each['name'], value, self.comments.get(each['name'], '')))
-        self.enums.append(Enum(before, items, self.comments.get(before or '', '')))
+        text = LEFT_TO_C.sub('', re.sub(r'/\*(\*<?)?(.*?)\*/', keep, text, flags=re.S))
+        for before, code, after in DECLARATION.findall(text):
+            doc = docs[int(after or before)] if after or before else ''
+            opened = re.match(r'(typedef struct|enum|#define) ?(\w*) ?(.*)', code)
+            typedef = re.match(r'typedef (struct )?(\w+) (\w+);', code)
+            function = re.match(r'\s*gmm_result (gmm_\w+)\((gmm_\w+) \*\w+,?\s*(.*)\)', code, re.S)
+            if code[0] == '}':
+                self.enums += [Enum(of_enum[0], items, of_enum[1])] if items else []
+                struct, items = None, []
+            elif code.startswith('GMM_'):
+                name, value = code.rstrip(',').split(' = ')
+                items.append(Enumerator(name, number(value), doc))
+            elif struct:
+                declared = re.fullmatch(r'\s*(?:const )?(\w+) ([*(]*)(\w+)(?:\[(\d+)\]|\)\(.*)?;', code, re.S)
+                struct.fields.append(Field(*declared.groups(), doc))
+            elif code.endswith('{') and opened[2]:
+                struct = self.structs[opened[2]] = Struct(opened[2], doc)
+            elif code.startswith('#') and number(opened[3]) is not None:
+                self.constants[opened[2]] = number(opened[3])
+                self.unread += [] if re.match(r'-?\d', opened[3]) else [opened[2]]
+            elif typedef and typedef[1]:
+                self.handles.append(typedef[3])
+            elif typedef:
+                self.typedefs[typedef[3]] = typedef[2]
+            elif function:
+                parameters = [re.match(r'(?:const )?(.*?) ?(\w+)\W*$', each).groups()
+                              for each in re.split(r',\s+', function[3]) if each]
+                self.functions.append(Function(function[1], function[2], parameters, doc))
+            if code != 'enum {' and not code.startswith('GMM_'):
+                of_enum = (typedef[3], doc) if typedef and not typedef[1] else (None, '')
 
-    def field(self, struct, values):
-        decl = values.get('decl', '')
-        array = re.search(r'a\((\d+)\)', decl)
-        return Field(values['name'], values['type'].replace('q(const).', '').replace('struct ', ''),
-                     int(array[1]) if array else 0, 'function' if 'f(' in decl else decl.startswith('p.'),
-                     self.comments.get(f'{struct}.{values["name"]}', ''))
+    def classify(self, struct):
+        """Gives each field its place (rule 4 of the interface: no hidden padding, multiples of 8), kind and flags."""
+        names = {field.c_name: field for field in struct.fields}
+        for field in struct.fields:
+            held = self.structs.get(field.c_type)
+            number_type = self.typedefs.get(field.c_type, field.c_type)
+            field.at, field.size = struct.size, (8 if field.pointer else held.size if held
+                                                 else SIZES.get(number_type, 8))
+            field.code = 'Q' if field.size == 8 else 'i' if number_type == 'int32_t' else 'I'
+            struct.size += field.size * max(field.count, 1)
+            field.kind = self.kind_of(struct, field)
+            all_flags, field.flags = field.flags, []
+            for item in all_flags:
+                name = re.sub('^(PAUSE|RESUME)_', '', self.flags_of(item).short(item))
+                name = f'{name}_ipc' if item.c_name.startswith('GMM_IPC_ROUTE_') else name
+                if struct.is_options and name.lower() in names:
+                    names[name.lower()].applies = item
+                else:
+                    field.flags.append((item, name))
 
     def enum_of(self, c_type):
         return next((enum for enum in self.enums if c_type and enum.c_name == c_type), None)
@@ -217,37 +202,10 @@ class Model:
         """The enum of a flag."""
         return next(enum for enum in self.enums if item in enum.items)
 
-    def size_of(self, field):
-        c_type = field.c_type
-        while c_type in self.typedefs and c_type not in self.structs:
-            c_type = self.typedefs[c_type]
-        if field.pointer or c_type not in self.structs:
-            return 8 if field.pointer else SIZES.get(c_type, 8)
-        self.place(self.structs[c_type])
-        return self.structs[c_type].size
-
-    def place(self, struct):
-        """Gives each field its place; rule 4 of the interface: no hidden padding, multiples of 8."""
-        struct.size = 0
-        for field in struct.fields:
-            field.at, field.size = struct.size, self.size_of(field)
-            struct.size += field.size * max(field.count, 1)
-            field.kind = self.kind_of(struct, field)
-        names = {field.c_name: field for field in struct.fields}
-        for field in struct.fields:
-            all_flags, field.flags = field.flags, []
-            for item in all_flags if field.kind == 'flags' else []:
-                name = re.sub('^(PAUSE|RESUME)_', '', self.flags_of(item).short(item))
-                name = re.sub(r'(\w+)', r'\1_ipc', name) if item.c_name.startswith('GMM_IPC_ROUTE_') else name
-                if struct.is_options and name.lower() in names:
-                    names[name.lower()].applies = item
-                else:
-                    field.flags.append((item, name))
-
     def kind_of(self, struct, field):
         name, doc, c_type = field.c_name, field.doc, field.c_type
         flags = re.match(r'(GMM_\w+_)\*', doc)
-        if name in ('struct_size', 'reserved') or doc.rstrip('.') in ('0', 'must be 0') or field.pointer == 'function':
+        if name in ('struct_size', 'reserved') or doc.rstrip('.') in ('0', 'must be 0') or '(' in field.pointer:
             return 'skip'
         if flags and flags[1] == EVENTS:
             return 'events' if struct.is_options else 'event'
@@ -274,16 +232,16 @@ class Model:
         if re.match(r'1( if|:)', doc) and c_type == 'uint32_t':
             return 'bool'
         return ('address' if c_type == 'gmm_stream' else 'enum' if self.enum_of(c_type) else 'u64' if field.size == 8
-                else 'i32' if self.typedefs.get(c_type, c_type) == 'int32_t' else 'u32')
+                else 'i32' if field.code == 'i' else 'u32')
 
     def argument_kind(self, c_type, name):
         """The kind of a parameter for a method that forwards; None: the function is more than that."""
-        kinds = {'p.q(const).char': 'text', 'p.void': 'address', 'p.q(const).void': 'address', 'p.void out': None,
-                 'p.uint64_t bytes': 'out_u64', 'p.gmm_tag out': 'out_tag', 'p.p.gmm_ticket out': 'out_ticket',
-                 'p.gmm_ipc_handle out': 'out_handle', 'gmm_stream': 'stream', 'gmm_tag': 'tag', 'uint32_t': 'u32',
-                 'int32_t': 'i32', 'gmm_device': 'i32', 'uint64_t': 'u64', 'uint64_t timeout_ms': None,
-                 'p.q(const).gmm_pause_desc': 'pause', **{enum.c_name: 'enum' for enum in self.types}}
-        struct = self.structs.get(re.sub(r'^p\.(q\(const\)\.)?', '', c_type))
+        kinds = {'char *': 'text', 'void *': 'address', 'void * out': None, 'uint64_t * bytes': 'out_u64',
+                 'gmm_tag * out': 'out_tag', 'gmm_ticket ** out': 'out_ticket', 'gmm_ipc_handle * out': 'out_handle',
+                 'gmm_stream': 'stream', 'gmm_tag': 'tag', 'uint32_t': 'u32', 'int32_t': 'i32', 'gmm_device': 'i32',
+                 'uint64_t': 'u64', 'uint64_t timeout_ms': None, 'gmm_pause_desc *': 'pause',
+                 **{enum.c_name: 'enum' for enum in self.types}}
+        struct = self.structs.get(c_type.rstrip(' *'))
         if struct in self.values and not any(f'{struct.c_name}.{field.c_name}' in ARGUMENTS or field.kind == 'callback'
                                              for field in struct.fields):
             return 'options' if struct.is_options else 'answer'
@@ -318,8 +276,7 @@ class Model:
 # --- The languages --------------------------------------------------------------------------------------------
 
 class Writer:
-    """The common part of the languages. A subclass writes one."""
-    language = ''
+    """The common part of the languages. A subclass has the names, tables and templates of one."""
 
     def __init__(self, model, out, members):
         self.model, self.out, self.members = model, out, members
@@ -340,30 +297,37 @@ class Writer:
         return [field for field in struct.fields
                 if field.kind != 'skip' and f'{struct.c_name}.{field.c_name}' not in ARGUMENTS]
 
+    def read(self, field):
+        """The expression that reads a field of an answer."""
+        return self.reads.get(field.kind, self.reads['u32']).format(
+            at=field.at, count=field.count, code=field.code, type=self.type_of(field))
+
+    def fill(self, template, **values):
+        return string.Template(self.templates[template]).substitute(self.words, **values)
+
+    def paragraphs(self, doc):
+        return [' '.join(part.split()) for part in re.split(r'\n\s*\n', doc) if part.strip()]
+
     def text(self, doc, otherwise):
-        """Sentences of a comment: the first word has a capital letter, the last a full stop."""
+        """The paragraphs of a comment: the first word has a capital letter, the last a full stop."""
         words = ' '.join(re.sub(r'(?<!^)([A-Z])(?=[a-z])', r' \1', otherwise).lower().replace('_', ' ').split())
         doc = re.sub(r'(?<!\w)::(?=\w)', '', doc or f'The {words}.').replace('::', '.').strip()
         doc = f'The {words} in bytes.' if doc == 'bytes' else doc
         doc = doc[0].upper() + doc[1:] if not re.match(r'(gmm_|GMM_|cu[A-Z]|cuda)', doc) else doc
-        return doc if doc[-1] in '.:!?|' else doc + '.'
-
-    def paragraphs(self, doc):
-        return [re.sub(r'\s+', ' ', part).strip() for part in re.split(r'\n\s*\n', doc) if part.strip()]
+        return self.paragraphs(doc if doc[-1] in '.:!?|' else doc + '.')
 
     def sections(self, doc):
-        """The paragraphs of a function's comment, and its parameters' descriptions."""
+        """The text of a function's comment, and its parameters' descriptions."""
         doc = re.sub(r'\bNULL\b', 'null', re.sub(r'^(@param|[A-Z]\w+:)', r'\n\n\1', doc, flags=re.M))
         parts = [part for part in self.paragraphs(doc) if not part.startswith('Since:')]
         tags = [re.match(r'@param(?:\[\w+\])? (\w+) (.*)', part) for part in parts]
         return ('\n\n'.join(part for part in parts if not part.startswith('@')),
-                {tag[1]: tag[2].strip() for tag in tags if tag})
+                {tag[1]: tag[2].strip().replace('; may be null', '') for tag in tags if tag})
 
     def comment(self, parts, indent, begin, each, end):
         """A comment of the language, whose parts begin lines."""
         lines = [line for part in parts for line in textwrap.wrap(part, 112 - len(indent)) or ['']]
-        text = f'\n{indent}{each}'.join([indent + begin + lines[0], *lines[1:]])
-        return text.replace(f'{indent}\n', '\n') + f'{end}\n'
+        return textwrap.indent(begin + f'\n{each}'.join(lines) + end, indent) + '\n'
 
     def before(self, struct):
         """The code that SWIG must have read before it meets a struct."""
@@ -385,153 +349,148 @@ class Writer:
 
 
 class Compiled(Writer):
-    """Java and C#: a class a struct, an enum, and methods that forward. The tables and snippets are the language's."""
+    """Java and C#: a class a struct, an enum, and methods that forward."""
+    shared = {
+        'has': '\n$doc    public $bool $has($type value) { return ($value & 1 << $bit) != 0; }\n',
+        'answer': '''$doc$access$sealed class $name {
+    private $fields fields;
+
+    $internal$name(byte[] from) { fields = Struct.$answer(from, $size); }
+
+    ${internal}static byte[] $bytes_for_c() { return Struct.$for_answer($size); }
+$members
+    $to_string { return $show_all("$name", $values); }
+}
+''',
+        'options': '''$doc$access$sealed class $name {$members
+    ${internal}byte[] $encode($users) {
+        Struct to = new Struct($size);
+        $puts
+        return to.$bytes();
+    }
+
+    $to_string { return $show_all("$name", $values); }
+}
+'''}
+    cased = ('answer', 'bytes_for_c', 'for_answer', 'encode', 'bytes', 'has')
 
     def __init__(self, model, out, members):
         super().__init__(model, out / 'values', members)
         self.out.mkdir(parents=True)
-        self.event = self.types['event']
+        self.templates = {**self.shared, **self.templates}
+        self.words = {**self.words, 'internal': self.internal, 'bool': self.types['bool'],
+                      **{word: self.case(word) for word in self.cased}}
 
     def write(self):
-        for enum in self.model.types:
-            self.save(self.type_name(enum.c_name), self.enum(self.type_name(enum.c_name), enum, enum.doc))
-        for enum in self.model.enums:
-            if enum.prefix == EVENTS:
-                self.save(self.event, self.enum(self.event, enum, 'Watch events.', True))
+        for enum in [*self.model.types, *(each for each in self.model.enums if each.prefix == EVENTS)]:
+            self.save(*self.enum(enum))
         for struct in self.model.values:
-            self.save(self.type_name(struct.c_name), self.options(struct) if struct.is_options else self.answer(struct))
-        for owner in self.model.forwarding():
-            self.save(f'{self.pascal(owner)}Calls', self.calls(owner, self.methods(owner)))
+            self.save(self.type_name(struct.c_name), self.struct(struct))
+        for owner, functions in self.model.forwarding().items():
+            methods = ''.join(self.method(owner, *each, is_part) for each in functions for is_part in (False, True)
+                              if not is_part or owner == 'buffer' and ('u64', 'uint64_t', 'size') in each[2])
+            self.save(f'{self.pascal(owner)}Calls', self.calls(owner, methods))
 
     def type_name(self, c_name):
         return self.prefix + super().type_name(c_name)
 
     def type_of(self, field):
-        if field.kind == 'enum':
-            return self.type_name(field.c_type)
         if field.kind == 'callback':
-            return self.prefix + self.pascal(CALLBACKS[field.c_type])
-        return self.types[field.kind]
+            return self.prefix + self.pascal(CALLBACKS[field.c_type]) if field.c_type in CALLBACKS else None
+        return self.type_name(field.c_type) if field.kind == 'enum' else self.types.get(field.kind)
 
     def name_of(self, struct, field):
         return self.case(FIELD_NAMES.get(f'{struct.c_name}.{field.c_name}', field.c_name))
 
-    def member(self, doc, head, *statements):
-        return f'\n{doc}    {head} {{\n' + ''.join(f'        {step};\n' for step in statements if step) + '    }\n'
+    def member(self, doc, head, *steps):
+        return f'\n{doc}    {head} {{\n' + ''.join(f'        {step};\n' for step in steps if step) + '    }\n'
 
-    def value_class(self, struct, doc, members, shown):
-        """A class of options or an answer. shown: (name, kind) of its properties, for its text."""
-        name, call = self.type_name(struct.c_name), '' if struct.is_options else self.call
-        values = ', '.join(f'"{own}", {self.show.get(kind, "{own}").format(own=own + call)}' for own, kind in shown)
-        access = self.internal if struct.c_name in INTERNAL else 'public '
-        return (self.doc(doc, name, indent='') + f'{access}{self.sealed} class {name} {{{members}'
-                + self.member(self.inherited, self.to_string, f'return {self.show_all}("{name}", {values})') + '}\n')
+    def enum(self, enum):
+        name, doc, items = self.types['event'], 'Watch events.', [Enumerator(*each) for each in self.no_flag]
+        if enum.c_name:
+            name, doc, items = self.type_name(enum.c_name), enum.doc, []
+        items += [each._replace(c_name=enum.short(each)) for each in enum.items]
+        unknown = 'null'
+        if enum.c_name == 'gmm_result':
+            unknown = 'UNKNOWN'
+            items.append(Enumerator(unknown, -2147483648, 'A code of a newer library.'))
+        return name, self.fill(
+            'enum class', name=name, doc=self.doc(doc, name, indent=''), unknown=unknown,
+            attribute='' if enum.c_name else '[Flags]\n',
+            items=',\n'.join(self.fill('item', doc=self.doc(each.doc, each.c_name), upper=each.c_name,
+                                       pascal=self.pascal(each.c_name), value=each.value) for each in items))
 
-    def answer(self, struct):
-        name = self.type_name(struct.c_name)
-        made = (f'\n    private {self.fields} fields;\n'
-                + self.member('', f'{self.internal}{name}(byte[] from)',
-                              f'fields = Struct.{self.case("answer")}(from, {struct.size})')
-                + self.member('', f'{self.internal}static byte[] {self.case("bytes_for_c")}()',
-                              f'return Struct.{self.case("for_answer")}({struct.size})'))
-        shown = []
+    def struct(self, struct):
+        """A class of options or an answer."""
+        name, members, shown = self.type_name(struct.c_name), '', []
         for field in self.shown(struct):
-            own, kind = self.name_of(struct, field), self.type_of(field)
-            value = self.reads.get(field.kind, self.reads['u32']).format(at=field.at, count=field.count, type=kind)
-            if field.kind != 'flags' or field.c_name != 'flags':
-                made += self.getter(self.doc(field.doc, field.c_name), kind, own, value)
+            own, value = self.name_of(struct, field), '' if struct.is_options else self.read(field)
+            if field.kind != 'flags' or value and field.c_name != 'flags':
+                members += self.property(struct, field, own, value)
                 shown.append((own, field.kind))
             for item, flag in field.flags:
-                made += self.getter(self.doc(item.doc, flag), self.types['bool'], self.case(flag),
-                                    f'({value} & {item.value}) != 0')
+                members += self.fill('getter' if value else 'flag', name=name, own=self.case(flag),
+                                     type=self.types['bool'], doc=self.doc(item.doc, flag),
+                                     value=f'({value} & {item.value}) != 0')
                 shown.append((self.case(flag), 'bool'))
             if field.kind == 'mask':
-                made += self.member(self.doc(f'Whether this one is among the {own}.', ''),
-                                    f'public {self.types["bool"]} {self.case("has")}'
-                                    f'({self.type_name(field.element)} value)',
-                                    f'return ({value} & 1 << {self.bit}) != 0')
-        return self.value_class(struct, struct.doc, made, shown)
+                members += self.fill('has', doc=self.doc(f'Whether this one is among the {own}.', ''),
+                                     type=self.type_name(field.element), value=value)
+        call = '' if struct.is_options else self.call
+        users, puts = self.encoded(struct) if struct.is_options else ('', [])
+        return self.fill(
+            'options' if struct.is_options else 'answer', name=name, members=members, size=struct.size, users=users,
+            doc=self.doc(f'{struct.doc}\n\n{self.fluent if struct.is_options else ""}', name, indent=''),
+            access=self.internal if struct.c_name in INTERNAL else 'public ', puts='\n        '.join(puts),
+            values=', '.join(f'"{own}", {self.show.get(kind, "{own}").format(own=own + call)}' for own, kind in shown))
 
-    def options(self, struct):
-        made, users, shown, steps = '', [], [], [f'Struct to = new Struct({struct.size})']
-        for field in struct.fields:
-            own, is_argument = self.name_of(struct, field), f'{struct.c_name}.{field.c_name}' in ARGUMENTS
-            value = None
+    def encoded(self, struct):
+        """What a class of options gets to encode itself, and the calls that put its fields where C has them."""
+        users, puts = [], []
+        for field in [each for each in struct.fields if each.kind != 'skip']:
+            own, is_optional = self.name_of(struct, field), bool(field.applies) and field.kind != 'tag'
+            value = self.puts.get((field.kind, is_optional), self.puts.get(field.kind, '{own}')).format(
+                own=own, type=self.type_of(field), pascal=self.pascal(field.c_name))
             if field.kind == 'callback':
                 users.append(f'{self.types["address"]} {self.camel(field.c_name)}User')
                 value = f'"{field.c_type}", {self.camel(field.c_name)}User'
             elif field.kind == 'list':
-                own = field.c_name if is_argument else own
-                users += [f'{self.types["tag"]}[] {own}'] if is_argument else []
-                value = f'{struct.count_of(field).at}, {own}'
+                is_argument = f'{struct.c_name}.{field.c_name}' in ARGUMENTS
+                users += [f'{self.types["tag"]}[] {field.c_name}'] if is_argument else []
+                value = f'{struct.count_of(field).at}, {field.c_name if is_argument else own}'
             elif field.kind == 'flags':
                 tests = [(item, self.case(flag)) for item, flag in field.flags]
                 tests += [(each.applies, f'{self.name_of(struct, each)} != null')
                           for each in struct.fields if each.applies]
                 value = ' | '.join(f'({test} ? {item.value} : 0)' for item, test in tests)
-            elif field.kind != 'skip':
-                is_optional = bool(field.applies) and field.kind != 'tag'
-                value = self.puts.get((field.kind, is_optional), self.puts.get(field.kind, '{own}')).format(
-                    own=own, type=self.type_of(field), pascal=self.pascal(field.c_name))
-            steps += [f'to.{self.case("put")}({field.at}, {value})'] if value is not None else []
-            if field.kind != 'skip' and not is_argument:
-                for item, flag in field.flags:
-                    made += self.flag(struct, self.case(flag), self.doc(item.doc, flag))
-                    shown.append((self.case(flag), 'bool'))
-                if field.kind != 'flags':
-                    made += self.property(struct, field, own, self.doc(field.doc, field.c_name))
-                    shown.append((own, field.kind))
-        made += self.member('', f'{self.internal}byte[] {self.case("encode")}({", ".join(users)})', *steps,
-                            f'return to.{self.case("bytes")}()')
-        return self.value_class(struct, f'{struct.doc}\n\n{self.fluent}', made, shown)
+            puts.append(f'to.{self.case("put")}({field.at}, {value});')
+        return ', '.join(users), puts
 
-    def is_size(self, field):
-        return field.kind == 'u64' and not self.model.is_unbounded(field)
-
-    def pair(self, field):
-        """The fields of an element of a list that is a map, a number and bytes; None for a list of numbers."""
-        element = self.model.structs.get(field.element)
-        return element and [each for each in element.fields if each.kind in ('i32', 'u32', 'u64')]
-
-    def methods(self, owner):
-        """The methods that forward. Those of a buffer that take a size have a form for a part of it, too."""
-        made = ''
-        for name, function, arguments in self.model.forwarding()[owner]:
-            name = self.case(self.method_names.get(name, name))
-            if arguments and arguments[0][0] == 'pause':
-                made += self.pausing(owner, name, function, arguments[1][0] == 'out_ticket')
-                continue
-            made += self.method(owner, name, function, arguments, False)
-            if owner == 'buffer' and ('u64', 'uint64_t', 'size') in arguments:
-                made += self.method(owner, name, function, arguments, True)
-        return made
-
-    def pausing(self, owner, name, function, is_async):
-        """The methods of a pause or resume of tags, with options and without."""
-        text, described = self.sections(function.doc)
-        kind, options, of_all = self.types['ticket' if is_async else 'u64'], self.type_name('gmm_pause_desc'), ''
-        tags, code = [('param', 'options', '')], f'return {self.of_tag.format(name=name)}'
-        tags += [] if is_async else [('returns', None, described.get('bytes', '').replace('; may be null', ''))]
-        if owner == 'context':
-            of_all = self.all_tags
-            tags.insert(1, ('param', 'tags', 'none: every tag'))
-            code = (f'return {self.starts if is_async else self.runs}(handle, Native{self.reference}{function.c_name}, '
-                    'options, tags)')
-        more, passed = f', {of_all}' if of_all else '', ', tags' if of_all else ''
-        return (self.member(self.doc(text, name, tags), f'public {kind} {name}({options} options{more})', code)
-                + self.member(self.doc('Does the same as the other method, with no options.', ''),
-                              f'public {kind} {name}({of_all})', f'return {name}(new {options}(){passed})'))
+    def property(self, struct, field, own, value):
+        """A property. An element of a list is a number, or a number and bytes: then the list is a map."""
+        own_type, enum = self.type_of(field), self.model.enum_of(field.c_type)
+        element, number, size = self.model.structs.get(field.element), None, None
+        if element:
+            number, size = [self.camel(each.c_name) for each in element.fields if each.kind != 'skip']
+        kind = ('map' if element else 'optional' if field.applies and field.kind != 'tag' else
+                'size' if field.kind == 'u64' and not self.model.is_unbounded(field) else field.kind)
+        template = 'getter' if value else f'of {kind}' if f'of {kind}' in self.templates else 'property'
+        return self.fill(template, name=self.type_name(struct.c_name), own=own, type=own_type, value=value,
+                         number=number, bytes=size, doc=self.doc(field.doc, field.c_name),
+                         single=self.case(field.c_name[:-1]),
+                         zero=enum and next((enum.short(item) for item in enum.items if item.value == 0), None),
+                         boxed='Integer' if own_type == 'int' else own_type, camel=own[0].lower() + own[1:])
 
     def method(self, owner, name, function, arguments, is_part):
         """A method that forwards; is_part: the form for a part of a buffer."""
-        passed, parameters, steps, stream, result = [*self.first.get(owner, self.first[None])], [], [], None, None
+        name = self.case(self.method_names.get(name, name))
+        passed, parameters, steps, stream, result = [*self.first.get(owner, self.first[None])], [], [], '', None
         if is_part:
             passed[-1] = self.part
             parameters = [(self.types['u64'], 'offset', ''), (self.types['u64'], 'length', '')]
             steps.append(f'{self.case("check")}(offset, length)')
         for kind, c_type, c_name in arguments:
-            own = 'options' if c_name == 'desc' else self.camel(c_name)
-            c_type = re.sub(r'^p\.|q\(const\)\.', '', c_type)
+            own, c_type = 'options' if c_name == 'desc' else self.camel(c_name), c_type.rstrip(' *')
             own_type = self.types.get(kind) or self.type_name(c_type)
             if kind in self.outs:
                 result = [each.format(type=own_type) for each in self.outs[kind]]
@@ -548,20 +507,36 @@ class Compiled(Writer):
                 elif kind == 'options' and any(each.kind == 'stream' for each in self.model.structs[c_type].fields):
                     stream = self.stream_of.format(own=own)
         text, described = self.sections(function.doc)
-        tags = [('param', own, described.get(c_name, '')) for _, own, c_name in parameters]
-        if result and described.get('bytes'):
-            tags.append(('returns', None, described['bytes'].replace('; may be null', '')))
+        kind, declare, _, value = result or ('void', '', '', '')
+        less = ''
+        if arguments[:1] and arguments[0][0] == 'pause':  # of the tag, or of tags that follow the options
+            tags = [(self.all_tags, 'tags', 'tags')] if owner == 'context' else []
+            parameters, described = parameters + tags, {'tags': 'none: every tag', 'bytes': described.get('bytes')}
+            steps = [self.pauses[owner].format(name=name, c_name=function.c_name, runs=self.runs[not value])]
+            less = self.member(self.doc('Does the same as the other method, with no options.', ''),
+                               f'public {kind} {name}({self.all_tags + " tags" if tags else ""})',
+                               f'return {name}(new {parameters[0][0]}(){", tags" if tags else ""})')
+        else:
+            steps += [each.format(
+                open=self.opens.get(owner, self.opens[None]), stream=self.on.format(stream) if stream else '',
+                call=f'Native.{function.c_name}({", ".join(passed)})', close='))' if stream else ')', declare=declare,
+                end=value and f'return {value}', declared=declare and declare + '; ',
+                ended=value and f'; return {value}') for each in self.body]
+        doc = [('param', own, described.get(c_name, '')) for _, own, c_name in parameters]
+        doc += [('returns', None, described['bytes'])] if result and described.get('bytes') else []
         optional = 0
         while optional < len(parameters) and described.get(parameters[-1 - optional][2], '').startswith('null:'):
             optional += 1
-        kind, declare, _, value = result or ('void', None, None, None)
-        steps += self.calling(owner, stream, f'Native.{function.c_name}({", ".join(passed)})', declare,
-                              value and f'return {value}')
-        return self.overloads(self.doc(text, name, tags), kind, name, parameters, optional, steps)
+        return self.overloads(self.doc(text, name, doc), kind, name, parameters, optional, steps) + less
+
+
+def setter(declared, parameter='$type value', code='$own = value', method='$own'):
+    """For Java: a field of options, and the method that sets it."""
+    return f'\n    {declared};\n\n$doc    public $name {method}({parameter}) {{ {code}; return this; }}\n'
 
 
 class Java(Compiled):
-    language, prefix, internal, sealed = 'java', '', '', 'final'
+    language, prefix, internal = 'java', '', ''
     case = Writer.camel
     types = {'bool': 'boolean', 'u32': 'int', 'i32': 'int', 'u64': 'long', 'address': 'long', 'name': 'String',
              'text': 'String', 'bytes': 'byte[]', 'mask': 'int', 'flags': 'int', 'events': 'int', 'tag': 'Tag',
@@ -572,35 +547,74 @@ class Java(Compiled):
              'bytes': 'Struct.bytes(fields, {at}, {count})'}
     puts = {'enum': '{own}.value()', 'events': '{own} != 0 ? {own} : default{pascal}()',
             ('enum', True): '{own} == null ? 0 : {own}.value()', ('i32', True): '{own} == null ? 0 : {own}'}
-    show = {'address': 'Struct.hex({own})', 'bytes': 'Struct.hex({own})'}
-    method_names = {}
-    fields, inherited, to_string = 'final java.nio.ByteBuffer', '    @Override\n', 'public String toString()'
-    show_all, call, fluent = 'Struct.show', '()', 'Each method changes this object and returns it.'
+    words = {'sealed': 'final', 'fields': 'final java.nio.ByteBuffer', 'show_all': 'Struct.show',
+             'bit': 'value.value()', 'to_string': '@Override\n    public String toString()'}
+    show, call = {'address': 'Struct.hex({own})', 'bytes': 'Struct.hex({own})'}, '()'
+    fluent = 'Each method changes this object and returns it.'
+    no_flag, method_names = [], {}
     # How a method of a class calls C with its handle, and the arguments that come first.
     opens = {'tag': 'context.run(self -> ', 'buffer': 'run((context, self) -> ', None: 'run(self -> '}
     first = {'tag': ['self', 'number'], 'buffer': ['context', 'self'], None: ['self']}
-    part, size, reference, bit = 'self + offset', 'size', '::', 'value.value()'
-    starts, runs, of_tag, all_tags = ('Ticket.start', 'ProgressCall.run', 'context.{name}(options, (Tag) this)',
-                                      'Tag... tags')
+    on, body = '{}.run(on -> ', ['{declare}', '{open}{stream}{call}{close}', '{end}']
+    part, size, all_tags, runs = 'self + offset', 'size', 'Tag...', ('ProgressCall.run', 'Ticket.start')
+    pauses = {'context': 'return {runs}(handle, Native::{c_name}, options, tags)',
+              'tag': 'return context.{name}(options, (Tag) this)'}
     casts = {'options': '{own} == null ? null : {own}.encode()', 'tag': '{own}.number()', 'enum': '{own}.value()',
              'stream': 'on'}
     check = ['Text.checkSize("{own}", {own})', 'Text.checkSizeOrAll("{own}", {own})']
     stream_of = '({own} == null ? Stream.DEFAULT : {own}.stream)'
     # The type of the answer, how it is declared and passed, and its value.
-    outs = {'out_u64': ('long', 'long[] out = new long[1]', 'out', 'out[0]'),
+    outs = {'out_u64': ('long', 'long[] out = new long[1]', 'out', 'out[0]'), 'out_ticket': ('Ticket', '', '', ''),
             'out_tag': ('Tag', 'int[] out = new int[1]', 'out', 'new Tag((Context) this, out[0])'),
             'out_handle': ('byte[]', 'byte[] out = new byte[Context.IPC_HANDLE_SIZE]', 'out', 'out'),
             'answer': ('{type}', 'byte[] out = {type}.bytesForC()', 'out', 'new {type}(out)')}
+    templates = {
+        'getter': '\n$doc    public $type $own() { return $value; }\n',
+        'flag': setter('boolean $own', '', '$own = true'),
+        'property': setter('$type $own'),
+        'of list': setter('final java.util.List<Integer> $own = new java.util.ArrayList<>()', 'int value',
+                          '$own.add(value)', '$single'),
+        'of map': setter('final java.util.Map<Integer, Long> $own = new java.util.TreeMap<>()',
+                         'int $number, long $bytes', '$own.put($number, Text.checkSize("$bytes", $bytes))', '$single'),
+        'of events': setter('int $own', 'WatchEvent... value', '$own = java.util.Arrays.stream(value)'
+                            '.mapToInt(each -> each.value()).reduce(0, (a, b) -> a | b)'),
+        'of optional': setter('$boxed $own'),
+        'of enum': setter('$type $own = $type.$zero'),
+        'of stream': setter('Stream $own = Stream.DEFAULT'),
+        'of size': setter('long $own', 'long value', '$own = Text.checkSize("$own", value)'),
+        'item': '$doc    $upper($value)',
+        'enum class': '''${doc}public enum $name {
+$items;
+
+    private final int value;
+
+    $name(int value) { this.value = value; }
+
+    /** The number in the C interface. */
+    public int value() { return value; }
+
+    /** The constant with that number; null: it is of a newer library. */
+    static $name of(int value) {
+        return java.util.Arrays.stream(values()).filter(each -> each.value == value).findFirst().orElse($unknown);
+    }
+}
+'''}
     # The base of a class of forwarding methods: its name, and the parameters of its constructor.
     bases = {'tag': ('TagNumber', 'Context context, int number'),
              'buffer': ('NativeBlock', 'Handle handle, Handle context, long size, boolean isImport'),
              None: ('NativeObject', 'Handle handle')}
 
+    def calls(self, owner, methods):
+        name, (base, parameters) = f'{self.pascal(owner)}Calls', self.bases.get(owner, self.bases[None])
+        passed = ', '.join(each.split()[1] for each in parameters.split(', '))
+        return (f'/** The methods of a {owner} that only forward to the C interface. */\nabstract class {name} extends '
+                f'{base} {{\n    {name}({parameters}) {{ super({passed}); }}\n{methods}}}\n')
+
     def doc(self, doc, otherwise, tags=(), indent='    '):
         """A javadoc comment."""
         made = [re.sub(r'`([^`]*)`', r'{@code \1}', part.replace('&', '&amp;').replace('<', '&lt;')) for part in [
-            *self.paragraphs(self.text(doc, otherwise)),
-            *(f'@return {self.text(text, kind)}' if kind == 'returns' else f'@param {name} {self.text(text, name)}'
+            *self.text(doc, otherwise),
+            *(('@return ' if kind == 'returns' else f'@param {name} ') + ' '.join(self.text(text, kind))
               for kind, name, text in tags if text)]]
         made = [('<p>' if i and part[0] != '@' else '') + part for i, part in enumerate(made)]
         return self.comment(made, indent, '/** ', ' * ', ' */')
@@ -611,68 +625,6 @@ class Java(Compiled):
             body = body.rstrip()[:-1] + '\n' + hand.read_text().split('*/\n', 1)[1].strip('\n') + '\n}\n'
         (self.out / f'{name}.java').write_text(
             f'/* SPDX-License-Identifier: Apache-2.0 */\n/* {NOTICE} */\npackage io.gmm;\n\n{body}')
-
-    def enum(self, name, enum, doc, is_set=False):
-        items = [(enum.short(item), item.value, item.doc) for item in enum.items]
-        is_result = name == 'Result'
-        items += [('UNKNOWN', -2147483648, 'A code of a newer library.')] if is_result else []
-        return (self.doc(doc, name, indent='') + f'public enum {name} {{\n'
-                + ',\n'.join(self.doc(doc, short) + f'    {short}({value})' for short, value, doc in items)
-                + ';\n\n    private final int value;\n'
-                + self.member('', f'{name}(int value)', 'this.value = value')
-                + self.member(self.doc('The number in the C interface.', ''), 'public int value()', 'return value')
-                + self.member(self.doc('The constant with that number; null: it is of a newer library.', ''),
-                              f'static {name} of(int value)',
-                              'return java.util.Arrays.stream(values()).filter(each -> each.value == value)'
-                              f'.findFirst().orElse({"UNKNOWN" if is_result else "null"})') + '}\n')
-
-    def calls(self, owner, methods):
-        name, (base, parameters) = f'{self.pascal(owner)}Calls', self.bases.get(owner, self.bases[None])
-        passed = ', '.join(each.split()[1] for each in parameters.split(', '))
-        return (f'/** The methods of a {owner} that only forward to the C interface. */\n'
-                f'abstract class {name} extends {base} {{'
-                + self.member('', f'{name}({parameters})', f'super({passed})') + methods + '}\n')
-
-    def getter(self, doc, kind, own, value):
-        return self.member(doc, f'public {kind} {own}()', f'return {value}')
-
-    def setter(self, struct, doc, name, parameter, code):
-        return self.member(doc, f'public {self.type_name(struct.c_name)} {name}({parameter})', code, 'return this')
-
-    def flag(self, struct, own, doc):
-        return f'\n    boolean {own};\n' + self.setter(struct, doc, own, '', f'{own} = true')
-
-    def property(self, struct, field, own, doc):
-        """A field, and the method that sets it."""
-        name, declared = own, '' if field.kind == 'list' else f'{self.type_of(field)} {own}'
-        parameter, code = declared.replace(f' {own}', ' value'), f'{own} = value'
-        if field.kind == 'list':
-            name, pair = self.camel(field.c_name[:-1]), self.pair(field)
-            declared = f'final java.util.List<Integer> {own} = new java.util.ArrayList<>()'
-            parameter, code = 'int value', f'{own}.add(value)'
-            if pair:
-                number_, size = (self.camel(each.c_name) for each in pair)
-                declared = f'final java.util.Map<Integer, Long> {own} = new java.util.TreeMap<>()'
-                parameter, code = (f'int {number_}, long {size}',
-                                   f'{own}.put({number_}, Text.checkSize("{size}", {size}))')
-        elif field.kind == 'events':
-            parameter = f'{self.event}... value'
-            code = f'{own} = java.util.Arrays.stream(value).mapToInt(each -> each.value()).reduce(0, (a, b) -> a | b)'
-        elif field.applies:
-            declared = declared.replace('int ', 'Integer ')
-        elif field.kind == 'enum':
-            zero = [item for item in self.model.enum_of(field.c_type).items if item.value == 0]
-            short = self.model.enum_of(field.c_type).short
-            declared += f' = {self.type_of(field)}.{short(zero[0])}' if zero else ''
-        elif field.kind == 'stream':
-            declared += ' = Stream.DEFAULT'
-        elif self.is_size(field):
-            code = f'{own} = Text.checkSize("{own}", value)'
-        return f'\n    {declared};\n' + self.setter(struct, doc, name, parameter, code)
-
-    def calling(self, owner, stream, call, declare, end):
-        call = f'{stream}.run(on -> {call})' if stream else call
-        return [declare, f'{self.opens.get(owner, self.opens[None])}{call})', end]
 
     def overloads(self, doc, kind, name, parameters, optional, steps):
         """The method, and one without each of the last parameters that may be null."""
@@ -689,7 +641,7 @@ class Java(Compiled):
 
 
 class CSharp(Compiled):
-    language, prefix, internal, sealed = 'csharp', 'Gmm', 'internal ', 'sealed partial'
+    language, prefix, internal = 'csharp', 'Gmm', 'internal '
     case = Writer.pascal
     types = {'bool': 'bool', 'u32': 'int', 'i32': 'int', 'u64': 'long', 'address': 'IntPtr', 'name': 'string',
              'text': 'string', 'bytes': 'byte[]', 'mask': 'int', 'flags': 'int', 'tag': 'GmmTag', 'stream': 'GmmStream',
@@ -699,33 +651,48 @@ class CSharp(Compiled):
              'name': 'fields.Text({at}, {count})', 'bytes': 'fields.Bytes({at}, {count})'}
     puts = {'enum': '(int){own}', ('enum', True): '(int)({own} ?? 0)', ('i32', True): '{own} ?? 0',
             'address': '(long){own}', 'events': '(int)({own} == {type}.None ? Default{own} : {own})'}
-    show = {}
+    words = {'sealed': 'sealed partial', 'fields': 'readonly Struct', 'show_all': 'Show.All', 'bit': '(int)value',
+             'to_string': '/// <inheritdoc/>\n    public override string ToString()'}
+    show, call, fluent = {}, '', ''
+    no_flag = [('NONE', 0, 'In options it means all that they concern.')]
     method_names = {'export_handle': 'export'}
-    fields, inherited, to_string = 'readonly Struct', '    /// <inheritdoc/>\n', 'public override string ToString()'
-    show_all, call, fluent = 'Show.All', '', ''
     opens = {'tag': 'new Use(context.handle)', 'buffer': 'Using()', None: 'new Use(handle)'}
     first = {'tag': ['self.Address', '(uint)Number'], 'buffer': ['context.DangerousGetHandle()', 'self.Address'],
              None: ['self.Address']}
-    part, size, reference, bit = '(IntPtr)((long)self.Address + offset)', 'Size', '.', '(int)value'
-    starts, runs, of_tag, all_tags = ('new GmmTicket', 'ProgressCall.Run', 'context.{name}(options, this)',
-                                      'params GmmTag[] tags')
+    on = 'using (Use on = new Use({})) '
+    body = ['using (Use self = {open}) {stream}{{ {declared}{call}{ended}; }}']
+    part, size, all_tags = '(IntPtr)((long)self.Address + offset)', 'Size', 'params GmmTag[]'
+    runs = ('ProgressCall.Run', 'new GmmTicket')
+    pauses = {'context': 'return {runs}(handle, Native.{c_name}, options, tags)',
+              'tag': 'return context.{name}(options, this)'}
     casts = {'options': '{own}?.Encode()', 'tag': '(uint){own}.Number', 'enum': '(uint){own}', 'stream': 'on.Address',
              'u64': '(ulong){own}', 'u32': '(uint){own}'}
     check = ['Show.CheckSize("{own}", {own})', 'Show.CheckSize("{own}", {own}, true)']
     stream_of = '{own}?.Stream'
-    outs = {'out_u64': ('long', '', 'out ulong returned', '(long)returned'),
+    outs = {'out_u64': ('long', '', 'out ulong returned', '(long)returned'), 'out_ticket': ('GmmTicket', '', '', ''),
             'out_tag': ('GmmTag', '', 'out uint tag', 'new GmmTag(this, tag)'),
             'out_handle': ('byte[]', 'byte[] bytes = new byte[GmmContext.IpcHandleSize]', 'bytes', 'bytes'),
             'answer': ('{type}', 'byte[] info = {type}.BytesForC()', 'info', 'new {type}(info)')}
+    templates = {
+        'getter': '\n$doc    public $type $own => $value;\n',
+        'flag': '\n$doc    public bool $own { get; set; }\n',
+        'property': '\n$doc    public $type $own { get; set; }\n',
+        'of list': '\n$doc    public IList<int> $own { get; } = new List<int>();\n',
+        'of map': '\n$doc    public IDictionary<int, long> $own { get; } = new Dictionary<int, long>();\n',
+        'of optional': '\n$doc    public $type? $own { get; set; }\n',
+        'of size': '\n    private long $camel;\n\n$doc    public long $own {\n        get => $camel;\n'
+                   '        set => $camel = Show.CheckSize("$own", value);\n    }\n',
+        'item': '$doc    $pascal = $value',
+        'enum class': '${doc}${attribute}public enum $name {\n$items\n}\n'}
     made = ''
 
     def doc(self, doc, otherwise, tags=(), indent='    '):
         """A summary of XML."""
-        parts = [('summary', '\n'.join(self.paragraphs(self.text(doc, otherwise))))]
+        parts = [('summary', self.text(doc, otherwise))]
         parts += [(f'{kind} name="{name}"' if name else kind, self.text(text, name or kind))
                   for kind, name, text in tags]
-        return self.comment([f'<{tag}>{html.escape(part, quote=False)}</{tag.split()[0]}>' for tag, part in parts],
-                            indent, '/// ', '/// ', '')
+        return self.comment([f'<{tag}>{html.escape(" ".join(part), quote=False)}</{tag.split()[0]}>'
+                             for tag, part in parts], indent, '/// ', '/// ', '')
 
     def write(self):
         super().write()
@@ -736,37 +703,8 @@ class CSharp(Compiled):
     def save(self, name, body):
         self.made += '\n' + body
 
-    def enum(self, name, enum, doc, is_set=False):
-        items = [('None', 0, 'In options it means all that they concern.')] if is_set else []
-        items += [(self.pascal(enum.short(item)), item.value, item.doc) for item in enum.items]
-        items += [('Unknown', -2147483648, 'A code of a newer library.')] if name == 'GmmResult' else []
-        return (self.doc(doc, name, indent='') + ('[Flags]\n' if is_set else '') + f'public enum {name} {{\n'
-                + ',\n'.join(self.doc(doc, short) + f'    {short} = {value}' for short, value, doc in items) + '\n}\n')
-
     def calls(self, owner, methods):
         return f'public sealed partial class Gmm{self.pascal(owner)} {{{methods}}}\n'
-
-    def getter(self, doc, kind, own, value):
-        return f'\n{doc}    public {kind} {own} => {value};\n'
-
-    def flag(self, struct, own, doc):
-        return f'\n{doc}    public bool {own} {{ get; set; }}\n'
-
-    def property(self, struct, field, own, doc):
-        if field.kind == 'list':
-            kind, made = ('IDictionary', 'Dictionary<int, long>') if self.pair(field) else ('IList', 'List<int>')
-            return f'\n{doc}    public {kind}{made[made.index("<"):]} {own} {{ get; }} = new {made}();\n'
-        if self.is_size(field):
-            at = own[0].lower() + own[1:]
-            return (f'\n    private long {at};\n\n{doc}    public long {own} {{\n        get => {at};\n'
-                    f'        set => {at} = Show.CheckSize("{own}", value);\n    }}\n')
-        is_optional = field.applies and field.kind != 'tag'
-        return f'\n{doc}    public {self.type_of(field)}{"?" if is_optional else ""} {own} {{ get; set; }}\n'
-
-    def calling(self, owner, stream, call, declare, end):
-        uses = [f'using (Use self = {self.opens.get(owner, self.opens[None])})']
-        uses += [f'using (Use on = new Use({stream}))'] if stream else []
-        return [' '.join([*uses, '{', *(f'{step};' for step in (declare, call, end) if step), '}'])]
 
     def overloads(self, doc, kind, name, parameters, optional, steps):
         taken = ', '.join(f'{each} {own}' + (' = null' if i >= len(parameters) - optional else '')
@@ -779,17 +717,24 @@ class Python(Writer):
     language = 'python'
     names = {'gmm_tag_info': 'TagInfo', 'gmm_oom_info': 'OutOfMemoryInfo', 'GMM_DEVICE_': 'Capability',
              'GMM_IPC_ROUTE_': 'IpcRoute', 'GMM_WATCH_': 'WatchEvent', 'GMM_': 'PauseFlags'}
-    types = {'bool': 'bool', 'name': 'str', 'bytes': 'bytes'}
-    codes = {'i32': 'i', 'u64': 'Q', 'address': 'Q'}
-    reads = {'name': "{value}.partition(b'\\0')[0].decode()", 'bool': '{value} != 0',
-             'mask': 'tuple(_known({kind}, bit) for bit in range(32) if {value} >> bit & 1)'}
-
+    types = {'bool': 'bool', 'name': 'str', 'bytes': 'bytes', 'event': 'WatchEvent'}
+    number, text_of = "struct.unpack_from('{code}', data, {at})[0]", "struct.unpack_from('{count}s', data, {at})[0]"
+    reads = {'u32': number, 'bool': f'{number} != 0', 'bytes': text_of,
+             'name': text_of + ".partition(b'\\0')[0].decode()",
+             **dict.fromkeys(('enum', 'event', 'flags'), f'_known({{type}}, {number})'),
+             'mask': f'tuple(_known({{type}}, bit) for bit in range(32) if {number} >> bit & 1)'}
     def doc(self, doc, otherwise, indent='    '):
-        text = '\n\n'.join(self.paragraphs(self.text(doc, otherwise))).replace('\\', '\\\\').replace('"', "'")
+        text = '\n\n'.join(self.text(doc, otherwise)).replace('\\', '\\\\').replace('"', "'")
         return self.comment(text.split('\n'), indent, '"""', '', '"""')
 
     def type_name(self, c_name):
         return self.names.get(c_name) or super().type_name(c_name)
+
+    def type_of(self, field):
+        if field.kind == 'flags':
+            return self.enum_name(self.model.flags_of(field.flags[0][0]))
+        return (self.type_name(field.element or field.c_type) if field.kind in ('enum', 'mask')
+                else self.types.get(field.kind, 'int'))
 
     def enum_name(self, one):
         return (self.type_name(one.c_name) if one.c_name else
@@ -815,7 +760,7 @@ class Python(Writer):
     def table(self, struct):
         rows = ''
         for field in struct.fields:
-            kind, more = 'Q' if field.size == 8 else self.codes.get(field.kind, 'I'), ''
+            kind, more = field.code, ''
             callback, count = re.fullmatch(r'gmm_(\w+)_callback', field.c_type), struct.count_of(field)
             if callback:
                 kind, more = 'C', f', .callback = (void (*)(void))callback_{callback[1]}'
@@ -827,7 +772,7 @@ class Python(Writer):
             elif field.c_type in self.model.structs or field.c_name in ('struct_size', 'reserved'):
                 continue  # a host allocator, which stays in C
             rows += f'    {{"{field.c_name}", \'{kind}\', {field.at}{more}}},\n'
-        has_size = int(struct.fields[0].c_name == 'struct_size')
+        has_size = int(struct in self.model.values)
         return (f'%{{\nstatic const StructType {struct.c_name}_struct = {{sizeof({struct.c_name}), {has_size}, '
                 f'(const StructField[]){{\n{rows}    {{NULL}}}}}};\n%}}\n')
 
@@ -839,28 +784,17 @@ class Python(Writer):
             body += self.doc(item.doc, '') if item.doc else ''
         return body
 
-    def field(self, field):
-        """The type of a field, and the expression that reads it from the bytes."""
-        code = f'{field.count}s' if field.kind in ('name', 'bytes') else self.codes.get(field.kind, 'I')
-        code = 'i' if field.c_type == 'gmm_result' else code
-        enum = self.model.enum_of(field.c_type) or (self.model.flags_of(field.flags[0][0]) if field.flags else None)
-        kind = (self.enum_name(enum) if enum else 'WatchEvent' if field.kind == 'event' else
-                self.type_name(field.element) if field.kind == 'mask' else self.types.get(field.kind, 'int'))
-        value = self.reads.get(field.kind, '_known({kind}, {value})' if kind[0].isupper() else '{value}').format(
-            value=f"struct.unpack_from('{code}', data, {field.at})[0]", kind=kind)
-        return f'tuple[{kind}, ...]' if field.kind == 'mask' else kind, value
-
     def answer(self, struct):
-        name, fields, values = self.type_name(struct.c_name), '', []
+        name, fields = self.type_name(struct.c_name), ''
+        values = ',\n            '.join(map(self.read, self.shown(struct)))
         for field in self.shown(struct):
-            kind, value = self.field(field)
+            kind = f'tuple[{self.type_of(field)}, ...]' if field.kind == 'mask' else self.type_of(field)
             fields += f'    {field.c_name}: {kind}\n' + self.doc(field.doc, field.c_name)
-            values.append(value)
         return (f'class {name}(NamedTuple):\n' + self.doc(struct.doc, name) + fields
                 + f'\n    @classmethod\n    def unpack(cls, data: bytes) -> {name}:\n'
                 f'        """From the bytes of a {struct.c_name}; what an older library lacks is 0."""\n'
                 f'        data = bytes(data[:{struct.size}]).ljust({struct.size}, b\'\\0\')\n'
-                '        return cls(\n            ' + ',\n            '.join(values) + ')\n')
+                f'        return cls(\n            {values})\n')
 
 
 def main():
@@ -874,7 +808,7 @@ def main():
     if options.language != 'python':
         shutil.rmtree(options.out, ignore_errors=True)
     writer = {'java': Java, 'csharp': CSharp, 'python': Python}[options.language](
-        Model(options.swig, options.include), options.out, options.members)
+        Model(options.include), options.out, options.members)
     writer.write()
     (options.out / 'values.i').write_text(writer.typemaps())
     if options.rest:

@@ -52,7 +52,7 @@ with tempfile.TemporaryDirectory() as scratch:
     # Each field has the place that the C compiler gives it: rule 4 of the interface allows no other.
     sys.path.insert(0, str(ROOT / 'bindings' / 'swig'))
     import generate
-    model = generate.Model(sys.argv[1], ROOT / 'include')
+    model = generate.Model(ROOT / 'include')
     program = pathlib.Path(scratch) / 'places.c'
     checks = [f'_Static_assert(sizeof({struct.c_name}) == {struct.size}, "");' for struct in model.values]
     checks += [f'_Static_assert(offsetof({struct.c_name}, {field.c_name}) == {field.at}, "");'
