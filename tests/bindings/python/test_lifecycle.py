@@ -79,14 +79,14 @@ def test_dropped_memory_is_freed(host):
 
 
 def test_a_call_under_way_releases_the_gil_and_refuses_a_close(host):
-    stream, go = host.stream(), threading.Event()
+    stream, go, buffer = host.stream(), threading.Event(), host.alloc(MIB)
     stream.call(lambda: go.wait(60))  # runs on a thread of the backend
     waiter = threading.Thread(target=stream.synchronize)
     waiter.start()
     while not host._users:
         time.sleep(0.001)
-    refused(RuntimeError, host.close, stream.close, match="use it")
-    assert waiter.is_alive()
+    refused(RuntimeError, host.close, host.reset, stream.close, match="use it")
+    assert waiter.is_alive() and not buffer.closed
     go.set()
     waiter.join()
 
