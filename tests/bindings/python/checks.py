@@ -6,10 +6,11 @@ import pytest
 
 
 def refused(error, *calls, match=None):
-    """Each of the calls raises the error."""
+    """Each of the calls raises the error. Returns the last one's."""
     for call in calls:
-        with pytest.raises(error, match=match):
+        with pytest.raises(error, match=match) as caught:
             call()
+    return caught.value
 
 
 def until(holds, seconds=60):
