@@ -164,9 +164,7 @@ def test_a_watch_that_fails_is_the_cause(context, block, nccl, monkeypatch, cycl
     assert nccl.calls == []  # its watcher is closed
 
 
-def test_refusals_of_nccl_are_errors(context, block, nccl, monkeypatch, cycle):
-    unraisable = []
-    monkeypatch.setattr("sys.unraisablehook", lambda args: unraisable.append(args.exc_value))
+def test_refusals_of_nccl_are_errors(context, block, nccl, unraisable, cycle):
     nccl.fails.add(("register", 2))
     failure = refused(gmm.nccl.NcclError, lambda: gmm.nccl.register(block, [1, 2], context=context),
                       match="words of NCCL")

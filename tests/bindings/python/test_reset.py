@@ -57,10 +57,8 @@ def test_reset_ends_memory_before_other_threads_run(waiting):
 
 
 @pytest.mark.parametrize("kind", ["lease", "watcher", "stream"])
-def test_handles_that_die_during_a_reset_end_after_it(waiting, kind, monkeypatch):
+def test_handles_that_die_during_a_reset_end_after_it(waiting, kind, unraisable):
     """The library's thread calls a lease or watcher, so neither is gone before the library has ended it."""
-    unraisable = []
-    monkeypatch.setattr("sys.unraisablehook", unraisable.append)
     context, _, start, go_on = waiting
     context.tag("weights", gmm.Contents.HOST)
     make = {"lease": lambda: gmm.lease.Lease("dying", ["weights"], asked=lambda ask: None, context=context),
