@@ -11,6 +11,7 @@ PYTORCH_CUDA_ALLOC_CONF goes to the process with PyTorch's own allocator.
 """
 import collections
 import concurrent.futures
+import functools
 import os
 import pathlib
 import statistics
@@ -33,40 +34,21 @@ SLOWER = 1.02  # the most that a step may take, as a ratio
 def make_model(torch, shape):
     nn, functional = torch.nn, torch.nn.functional
 
-    class Block(nn.Module):
-        def __init__(self, width, heads):
-            super().__init__()
-            self.heads = heads
-            self.before_attention, self.before_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-        def forward(self, x):
-            batch, tokens, width = x.shape
-            q, k, v = (part.view(batch, tokens, self.heads, -1).transpose(1, 2)
-                       for part in self.qkv(self.before_attention(x)).chunk(3, dim=-1))
-            attended = functional.scaled_dot_product_attention(q, k, v, dropout_p=0.1 if self.training else 0.0,
-                                                               is_causal=True)
-            x = x + functional.dropout(self.out(attended.transpose(1, 2).reshape(batch, tokens, width)), 0.1,
-                                       self.training)
-            return x + functional.dropout(self.down(functional.gelu(self.up(self.before_mlp(x)), approximate="tanh")),
-                                          0.1, self.training)
-
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
             width = shape.width
             self.tokens, self.positions = nn.Embedding(shape.vocabulary, width), nn.Embedding(shape.length, width)
-            self.blocks = nn.ModuleList(Block(width, shape.heads) for _ in range(shape.layers))
-            self.norm = nn.LayerNorm(width)
+            layer = nn.TransformerEncoderLayer(width, shape.heads, 4 * width, 0.1, batch_first=True, norm_first=True,
+                                               activation=functools.partial(functional.gelu, approximate="tanh"))
+            self.blocks = nn.TransformerEncoder(layer, shape.layers, nn.LayerNorm(width), enable_nested_tensor=False)
+            self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(shape.length))
             self.head = nn.Linear(width, shape.vocabulary, bias=False)
             self.head.weight = self.tokens.weight
 
         def forward(self, tokens, targets):
             x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
-            for block in self.blocks:
-                x = block(x)
-            logits = self.head(self.norm(x))
+            logits = self.head(self.blocks(x, self.mask, is_causal=True))
             return functional.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
 
     return Model()

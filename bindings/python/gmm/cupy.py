@@ -15,7 +15,6 @@ array on a second stream orders the two streams, or calls gmm.Buffer.record_use(
 # pylint: disable=import-outside-toplevel # CuPy is imported at the first use only
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 import types
@@ -44,16 +43,11 @@ def _context_for_cupy(context):
     return context
 
 
-def _after_collection(allocate, context, device, size):
-    """The second try, after arrays in reference cycles have gone, as in CuPy's pool. It raises CuPy's error."""
+def _want(error, context, device, size):
+    """CuPy's error for gmm's. By then gmm has collected garbage, as CuPy's own pool does."""
     from cupy.cuda.memory import OutOfMemoryError
 
-    gc.collect()
-    try:
-        return allocate()
-    except _TOO_MUCH as error:
-        live = context.stats(device=device).live_bytes if isinstance(error, Error) else -1
-        raise OutOfMemoryError(size, live) from error
+    return OutOfMemoryError(size, context.stats(device=device).live_bytes if isinstance(error, Error) else -1)
 
 
 class _PerThread:
@@ -118,9 +112,8 @@ def allocator(kind: Kind = Kind.DEVICE, *, tag: Tag | int | str | None = None,
         handle = stream.ptr
         try:
             buffer = alloc(size, kind, device=device, tag=tag, stream=handle)
-        except _TOO_MUCH:
-            buffer = _after_collection(lambda: alloc(size, kind, device=device, tag=tag, stream=handle), context,
-                                       device, size)
+        except _TOO_MUCH as error:
+            raise _want(error, context, device, size) from error
         owner = buffer
         if handle > STREAM_PER_THREAD:
             if handle not in held and isinstance(stream, Stream):
@@ -150,8 +143,8 @@ def pinned_allocator(*, tag: Tag | int | str | None = None, context: Context | N
             return PinnedMemoryPointer(types.SimpleNamespace(ptr=0, size=0), 0)
         try:
             buffer = heap.alloc(size)
-        except _TOO_MUCH:
-            buffer = _after_collection(lambda: heap.alloc(size), context, None, size)
+        except _TOO_MUCH as error:
+            raise _want(error, context, None, size) from error
         return PinnedMemoryPointer(types.SimpleNamespace(ptr=buffer.address, size=size, buffer=buffer), 0)
 
     return malloc
@@ -162,9 +155,16 @@ _pinned = []  # uses with page-locked memory, the newest last, because CuPy does
 
 
 class Use(Undoable):
-    """CuPy allocates from gmm until undo(), or until the end of the with block."""
+    """Makes CuPy allocate from gmm until undo(), or until the end of the with block, on every device and thread.
 
-    def __init__(self, kind: Kind, pinned: bool, tag: Tag | int | str | None, context: Context | None) -> None:
+    kind: DEVICE, VMM (which can be paused by its tag) or MANAGED. pinned: page-locked host memory too. tag: a Tag, its
+    number or its name, which is made when it is new; None: the thread's current tag. context: None: the default
+    context. It must stay open as long as arrays live. A lack of memory is cupy.cuda.memory.OutOfMemoryError, with gmm's
+    error as its cause.
+    """
+
+    def __init__(self, kind: Kind = Kind.DEVICE, *, pinned: bool = True, tag: Tag | int | str | None = None,
+                 context: Context | None = None) -> None:
         import cupy
 
         self._cupy = cupy
@@ -199,14 +199,4 @@ class Use(Undoable):
                     self._cupy.cuda.set_pinned_memory_allocator(below)
 
 
-def use(kind: Kind = Kind.DEVICE, *, pinned: bool = True, tag: Tag | int | str | None = None,
-        context: Context | None = None) -> Use:
-    """Makes CuPy allocate from gmm until undo() of the result, or until the end of its with block.
-
-    It holds for every device and thread.
-    kind: DEVICE, VMM (which can be paused by its tag) or MANAGED. pinned: page-locked host memory too. tag: a Tag, its
-    number or its name, which is made when it is new; None: the thread's current tag. context: None: the default
-    context. It must stay open as long as arrays live. A lack of memory is cupy.cuda.memory.OutOfMemoryError, with gmm's
-    error as its cause.
-    """
-    return Use(kind, pinned, tag, context)
+use = Use

@@ -94,10 +94,13 @@ def resource(kind: Kind = Kind.DEVICE, *, device: int = 0, tag: Tag | int | str 
 
 
 class Use(Undoable):
-    """RMM allocates from gmm until undo(), or until the end of the with block."""
+    """Makes gmm the memory resource of devices, until undo() or the end of the with block.
 
-    def __init__(self, kind: Kind, tag: Tag | int | str | None, devices: Iterable[int] | None,
-                 context: Context | None) -> None:
+    devices: None: all devices of the context. kind, tag, context: see resource().
+    """
+
+    def __init__(self, kind: Kind = Kind.DEVICE, *, tag: Tag | int | str | None = None,
+                 devices: Iterable[int] | None = None, context: Context | None = None) -> None:
         import rmm
 
         self._rmm = rmm
@@ -119,10 +122,4 @@ class Use(Undoable):
                 self._rmm.mr.set_per_device_resource(device, before)
 
 
-def use(kind: Kind = Kind.DEVICE, *, tag: Tag | int | str | None = None, devices: Iterable[int] | None = None,
-        context: Context | None = None) -> Use:
-    """Makes gmm the memory resource of devices, until undo() of the result or the end of its with block.
-
-    devices: None: all devices of the context. kind, tag, context: see resource().
-    """
-    return Use(kind, tag, devices, context)
+use = Use

@@ -67,13 +67,9 @@ inline DeviceIndex current_device() {
   return device;
 }
 
+inline uint64_t address_of(const void *memory) { return reinterpret_cast<uintptr_t>(memory); }
 inline cudaStream_t as_cuda(gmm_stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
 inline gmm_stream as_gmm(cudaStream_t stream) { return reinterpret_cast<gmm_stream>(stream); }
-
-// The memory of a device's heaps. Page-locked memory and CPU tensors are counted for it too, but do not lie on it.
-struct Reserved {
-  uint64_t bytes = 0, peak_bytes = 0, extents = 0;
-};
 
 inline gmm_scope_desc scope_of(gmm_device device) {
   gmm_scope_desc scope = sized<gmm_scope_desc>();
@@ -82,16 +78,18 @@ inline gmm_scope_desc scope_of(gmm_device device) {
   return scope;
 }
 
-inline Reserved reserved_of(gmm_device device) {
-  Reserved out;
+// The extents and reserved bytes of a device's heaps. Page-locked memory and CPU tensors are counted for the device
+// too, but do not lie on it.
+inline gmm_stats_info reserved_of(gmm_device device) {
+  gmm_stats_info out = sized<gmm_stats_info>();
   gmm_scope_desc scope = scope_of(device);
   gmm_stats_info all = sized<gmm_stats_info>();
   (void)gmm_stats_query(context(), &scope, &all);
   const auto add = [&](uint64_t sign) {
     gmm_stats_info stats = sized<gmm_stats_info>();
     if (gmm_stats_query(context(), &scope, &stats) < 0) return;  // the device lacks the kind
-    out.bytes += sign * stats.reserved_bytes;
-    out.peak_bytes += sign * stats.peak_reserved_bytes;
+    out.reserved_bytes += sign * stats.reserved_bytes;
+    out.peak_reserved_bytes += sign * stats.peak_reserved_bytes;
     out.extents += sign * stats.extents;
   };
   scope.flags |= GMM_SCOPE_KIND;
@@ -103,12 +101,12 @@ inline Reserved reserved_of(gmm_device device) {
   scope.tag = host->tag();
   if (scope.tag != 0) add(UINT64_MAX);  // minus 1
   // The kinds may have had their peaks at different moments.
-  out.peak_bytes = std::min(out.peak_bytes, all.peak_reserved_bytes);
+  out.peak_reserved_bytes = std::min(out.peak_reserved_bytes, all.peak_reserved_bytes);
   return out;
 }
 
-// The extents of a device's heaps that have memory now: nothing of them is paused.
-inline gmm_result extents_of(gmm_device device, std::vector<Range> *out) {
+// The extents of a device's heaps that have memory now, by address: nothing of them is paused.
+inline gmm_result extents_of(gmm_device device, std::map<uint64_t, uint64_t> *out) {
   const gmm_scope_desc scope = scope_of(device);
   gmm_snapshot *snapshot = nullptr;
   gmm_result result = gmm_snapshot_create(context(), &scope, &snapshot);
@@ -120,7 +118,7 @@ inline gmm_result extents_of(gmm_device device, std::vector<Range> *out) {
     result = gmm_snapshot_query_extent(snapshot, i, &extent);
     const bool is_host = extent.kind == GMM_KIND_HOST || (host->tag() != 0 && extent.tag == host->tag());
     if (result >= 0 && extent.state == GMM_STATE_ACTIVE && !is_host)
-      out->push_back({reinterpret_cast<uintptr_t>(extent.address), extent.size});
+      out->emplace(address_of(extent.address), extent.size);
   }
   complain(gmm_snapshot_destroy(snapshot), "snapshot");
   return result;
@@ -159,10 +157,7 @@ struct Device final : Backing {
   std::atomic<double> fraction{1.0};
   Ring<TraceEntry> history;
 
-  void observe() {
-    const Reserved now = reserved_of(index);
-    stats.observe(now.bytes, now.peak_bytes, now.extents);
-  }
+  void observe() { stats.observe(reserved_of(index)); }
 
   // Gives the memory of pools without users back to gmm. True: there was some.
   bool collect(PoolId only = {}) {
@@ -569,36 +564,7 @@ class Allocator final : public CUDAAllocator {
     return cudaMemcpyPeerAsync(destination, to, source, from, count, stream);
   }
 
-  // The callback of a pool's block that streams have finished with.
-  void completed(Device &device, const PoolBlock &block) {
-    device.stats.deactivate(block.size);
-    record(device, TraceEntry::FREE_COMPLETED, block.address, block.size, block.stream, block.segment->pool->id,
-           nullptr);
-  }
-
-  void record_segment(Device &device, bool made, const void *memory, uint64_t size, gmm_stream stream) {
-    record(device, made ? TraceEntry::SEGMENT_ALLOC : TraceEntry::SEGMENT_FREE, address_of(memory), size, stream, {},
-           nullptr);
-  }
-
- private:
-  static uint64_t address_of(const void *memory) { return reinterpret_cast<uintptr_t>(memory); }
-
-  Device &device_of(int32_t number) {
-    TORCH_CHECK(0 <= number && number < count_, "Allocator not initialized for device ", number,
-                ": did you call init?");
-    return *devices_[number];
-  }
-
-  bool recording() const { return recording_.load(std::memory_order_relaxed); }
-  void update_recording() { recording_ = history_on_ || tracked_; }
-
-  Context gather(RecordContext level) {
-    if (C10_LIKELY(context_level_.load(std::memory_order_relaxed) < static_cast<int>(level))) return nullptr;
-    const CreateContextFn recorder = recorder_.load();
-    return recorder == nullptr ? nullptr : recorder();
-  }
-
+  // An entry of the history and for the trackers.
   void record(Device &device, TraceEntry::Action action, uint64_t address, uint64_t size, gmm_stream stream,
               PoolId pool, const Context &context) {
     if (C10_LIKELY(!recording())) return;
@@ -615,6 +581,22 @@ class Allocator final : public CUDAAllocator {
       for (const AllocatorTraceTracker &tracker : copy_of(trackers_)) tracker(entry);
     if (history_on_ && (skipped_.load(std::memory_order_relaxed) >> action & 1) == 0)
       device.history.add(std::move(entry));
+  }
+
+ private:
+  Device &device_of(int32_t number) {
+    TORCH_CHECK(0 <= number && number < count_, "Allocator not initialized for device ", number,
+                ": did you call init?");
+    return *devices_[number];
+  }
+
+  bool recording() const { return recording_.load(std::memory_order_relaxed); }
+  void update_recording() { recording_ = history_on_ || tracked_; }
+
+  Context gather(RecordContext level) {
+    if (C10_LIKELY(context_level_.load(std::memory_order_relaxed) < static_cast<int>(level))) return nullptr;
+    const CreateContextFn recorder = recorder_.load();
+    return recorder == nullptr ? nullptr : recorder();
   }
 
   static void report(void *memory, int64_t bytes, Device &device) {
@@ -672,39 +654,34 @@ class Allocator final : public CUDAAllocator {
     TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", format_bytes(size), ". GPU ",
                      static_cast<int>(device.index), " has a total capacity of ", format_bytes(info.total_memory),
                      " of which ", format_bytes(info.free_memory), " is free. gmm holds ",
-                     format_bytes(reserved_of(device.index).bytes), ", and tensors take ",
+                     format_bytes(reserved_of(device.index).reserved_bytes), ", and tensors take ",
                      format_bytes(static_cast<uint64_t>(allocated)), " of it. gmm: ", why);
   }
 
   // The segments of the private pools, and the heaps' memory around them, in pieces without gaps. only: the segments of
   // one pool; {0, 0}: all.
   void add_segments(Device &device, PoolId only, std::vector<SegmentInfo> *out) {
-    std::vector<Range> pooled, extents;
+    std::map<uint64_t, Part> taken;  // gmm's own blocks and the pools' segments
     device.pools.each_segment([&](const Pool &pool, const Segment &segment, const std::vector<Part> &parts) {
-      pooled.push_back({segment.address, segment.size});
+      taken[segment.address] = {segment.address, segment.size};
       if (only != PoolId{} && only != pool.id) return;
-      SegmentInfo info = make_segment(device, pooled.back(), parts);
+      SegmentInfo info = make_segment(device, {segment.address, segment.size}, parts);
       info.stream = as_cuda(segment.stream);
       info.is_large = !segment.small;
       info.owner_private_pool_id = pool.id;
       out->push_back(std::move(info));
     });
     if (only != PoolId{}) return;
+    std::map<uint64_t, uint64_t> extents;
     check(extents_of(device.index, &extents), "memory_snapshot");
-    const std::vector<Part> live = live_parts(device);
-    for (const Range &range : without(joined(std::move(extents)), std::move(pooled)))
-      out->push_back(make_segment(device, range, parts_of(range, live)));
-  }
-
-  // gmm's own blocks in the order of their addresses.
-  std::vector<Part> live_parts(const Device &device) const {
-    std::vector<Part> live;
     ledger_.each([&](const Live &block) {
-      if (block.device == device.index && block.block == nullptr)
-        live.push_back({address_of(block.memory), rounded(block.requested), block.requested, true, true, block.stream});
+      if (block.device != device.index || block.block != nullptr) return;
+      const uint64_t address = address_of(block.memory);
+      taken[address] = {address, rounded(block.requested), block.requested, true, true, block.stream};
     });
-    std::sort(live.begin(), live.end(), [](const Part &a, const Part &b) { return a.address < b.address; });
-    return live;
+    each_piece(extents, taken, [&](const Range &range, const std::vector<Part> &parts) {
+      out->push_back(make_segment(device, range, parts));
+    });
   }
 
   SegmentInfo make_segment(const Device &device, const Range &range, const std::vector<Part> &parts) {
@@ -762,19 +739,23 @@ inline void *Device::take(uint64_t size, const std::shared_ptr<void> &source, gm
   else
     (void)gmm_torch::allocate(current_kind(), GMM_TAG_CURRENT, GMM_ALLOC_DEDICATED, size, index, GMM_STREAM_DEFAULT,
                               &memory);
-  if (memory != nullptr) ours().record_segment(*this, true, memory, size, stream);
+  if (memory != nullptr) ours().record(*this, TraceEntry::SEGMENT_ALLOC, address_of(memory), size, stream, {}, nullptr);
   return memory;
 }
 
 inline void Device::give(void *memory, uint64_t size, const std::shared_ptr<void> &source) {
-  ours().record_segment(*this, false, memory, size, nullptr);
+  ours().record(*this, TraceEntry::SEGMENT_FREE, address_of(memory), size, nullptr, {}, nullptr);
   if (source != nullptr)
     static_cast<CUDAAllocator *>(source.get())->raw_delete(memory);
   else
     release(memory, GMM_STREAM_DEFAULT);
 }
 
-inline void Device::freed(const PoolBlock &block) { ours().completed(*this, block); }
+inline void Device::freed(const PoolBlock &block) {
+  stats.deactivate(block.size);
+  ours().record(*this, TraceEntry::FREE_COMPLETED, block.address, block.size, block.stream, block.segment->pool->id,
+                nullptr);
+}
 
 // Makes gmm PyTorch's allocator. PyTorch's own may have been initialized, but must hold no memory.
 inline void install_allocator(int32_t device_count, bool cuda) {

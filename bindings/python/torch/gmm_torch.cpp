@@ -167,8 +167,6 @@ void *gmm_torch_slot(gmm_tag tag, gmm_kind kind) {
 void gmm_torch_dealloc(void *memory, ssize_t, int, gmm_stream stream) { release(memory, stream); }
 
 gmm_result gmm_torch_host_start(gmm_device device) { return host->start(device); }
-void *gmm_torch_host_alloc(uint64_t size) { return host->allocate(size); }
-void gmm_torch_host_free(void *memory) { host->free(memory); }
 uint64_t gmm_torch_host_collect(int32_t wait) { return host->collect(wait != 0); }
 gmm_result gmm_torch_record(void *memory, gmm_device device, gmm_stream stream) {
 #ifdef GMM_TORCH_CUDA

@@ -61,9 +61,10 @@ class Counters {
 
   // The memory of the heaps now, and its peak so far. The heaps' extents serve both sizes: the small pool's
   // share of the reserved bytes are those of small blocks, and the large pool's is the rest.
-  void observe(uint64_t reserved, uint64_t peak_reserved, uint64_t extents) {
+  void observe(const gmm_stats_info &heaps) {
     const std::lock_guard<SpinLock> guard(lock_);
-    const auto held = static_cast<int64_t>(reserved), peak = static_cast<int64_t>(peak_reserved);
+    const auto held = static_cast<int64_t>(heaps.reserved_bytes),
+               peak = static_cast<int64_t>(heaps.peak_reserved_bytes);
     const int64_t small = std::min(held, stats_.active_bytes[kSmall].current);
     set(stats_.reserved_bytes[kSmall], small);
     set(stats_.reserved_bytes[kLarge], held - small);
@@ -75,7 +76,7 @@ class Counters {
     // PyTorch counts free parts of segments that cannot go back to the driver; gmm knows the bytes that are free.
     const int64_t free_bytes = std::max<int64_t>(0, held - stats_.active_bytes[kAggregate].current);
     for (const Type type : {kAggregate, kLarge}) {
-      set(stats_.segment[type], static_cast<int64_t>(extents));
+      set(stats_.segment[type], static_cast<int64_t>(heaps.extents));
       set(stats_.inactive_split_bytes[type], free_bytes);
     }
   }
@@ -277,61 +278,41 @@ struct Range {
   uint64_t address = 0, size = 0;
 };
 
-inline void sort(std::vector<Range> *ranges) {
-  std::sort(ranges->begin(), ranges->end(), [](const Range &a, const Range &b) { return a.address < b.address; });
-}
-
-// Joins ranges that touch.
-inline std::vector<Range> joined(std::vector<Range> ranges) {
-  sort(&ranges);
-  std::vector<Range> out;
-  for (const Range &range : ranges) {
-    if (!out.empty() && out.back().address + out.back().size == range.address)
-      out.back().size += range.size;
-    else
-      out.push_back(range);
-  }
-  return out;
-}
-
-// Ranges without the parts of them that `holes` cover.
-inline std::vector<Range> without(const std::vector<Range> &ranges, std::vector<Range> holes) {
-  sort(&holes);
-  std::vector<Range> out;
-  for (const Range &range : ranges) {
-    const uint64_t end = range.address + range.size;
-    uint64_t at = range.address;
-    for (const Range &hole : holes) {
-      if (hole.address + hole.size <= at || hole.address >= end) continue;
-      if (hole.address > at) out.push_back({at, hole.address - at});
-      at = std::max(at, hole.address + hole.size);
-    }
-    if (at < end) out.push_back({at, end - at});
-  }
-  return out;
-}
-
-// The parts of a range, in order and without gaps: live blocks, sorted by address, and the free parts between them.
-inline std::vector<Part> parts_of(const Range &range, const std::vector<Part> &live) {
-  std::vector<Part> out;
-  const uint64_t end = range.address + range.size;
-  uint64_t at = range.address;
+// Calls visit(Range, parts) for the memory of extents, in pieces without gaps: touching extents are one piece, and each
+// hole ends one. taken: the live blocks by address, and the holes, whose part is not allocated.
+template <class Visit>
+void each_piece(std::map<uint64_t, uint64_t> extents, const std::map<uint64_t, Part> &taken, Visit visit) {
+  std::vector<Part> parts;
+  uint64_t begin = 0, at = 0;
   const auto fill_to = [&](uint64_t address) {
-    if (address > at) out.push_back({at, address - at, 0, false, false, nullptr});
+    if (address > at) parts.push_back({at, address - at});
+    at = std::max(at, address);
   };
-  auto next = std::lower_bound(live.begin(), live.end(), at,
-                               [](const Part &part, uint64_t address) { return part.address < address; });
-  for (; next != live.end() && next->address < end; ++next) {
-    Part part = *next;
-    fill_to(part.address);
-    const auto after = next + 1;
-    const uint64_t limit = after != live.end() ? std::min(end, after->address) : end;
-    part.size = std::min(part.size, limit - part.address);
-    at = part.address + part.size;
-    out.push_back(part);
+  const auto end_piece = [&] {
+    if (at > begin) visit(Range{begin, at - begin}, parts);
+    parts.clear();
+  };
+  for (auto extent = extents.begin(); extent != extents.end();) {
+    begin = at = extent->first;
+    uint64_t end = begin;
+    for (; extent != extents.end() && extent->first == end; ++extent) end += extent->second;
+    for (auto next = taken.lower_bound(begin); next != taken.end() && next->first < end; ++next) {
+      Part part = next->second;
+      fill_to(part.address);
+      const auto after = std::next(next);
+      const uint64_t limit = after != taken.end() ? std::min(end, after->first) : end;
+      part.size = std::min(part.size, limit - part.address);  // a size that is rounded up may reach into the next block
+      if (part.allocated) {
+        parts.push_back(part);
+        at += part.size;
+      } else {
+        end_piece();
+        begin = at = part.address + part.size;
+      }
+    }
+    fill_to(end);
+    end_piece();
   }
-  fill_to(end);
-  return out;
 }
 
 }  // namespace gmm_torch

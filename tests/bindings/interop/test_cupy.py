@@ -193,18 +193,6 @@ def test_memory_of_the_threads_own_stream_may_end_in_another_thread(context, sta
     assert context.stats().live_blocks == 0
 
 
-def test_garbage_is_collected_before_an_allocation_fails(context, stand_in):
-    context.set_limit(64 << 20, device=0)
-    with gmm.cupy.use(context=context, pinned=False):
-        cycle = [cupy.ndarray((40 << 20,), "u1")]
-        cycle.append(cycle)
-        del cycle
-        array = cupy.ndarray((40 << 20,), "u1")
-    assert context.stats().live_blocks == 1
-    context.set_limit(None, device=0)
-    del array
-
-
 def test_page_locked_memory(context, stand_in):
     numpy = pytest.importorskip("numpy")
     with gmm.cupy.use(context=context):

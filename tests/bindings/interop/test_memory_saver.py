@@ -3,20 +3,18 @@
 
 tests/bindings/python tests gmm.memory_saver on a fake of PyTorch, and test_torch_pauses.py on a GPU.
 """
-import io
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-import tarfile
 
 import conftest
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-#: Where its repository may lie, as PyPI has no tests of it: TMS_SOURCE=REPOSITORY tests/gpu/pack.sh brings it.
-SOURCES = (ROOT / ".deps" / "torch_memory_saver", ROOT / ".gpu" / "torch_memory_saver")
+#: PyPI has no tests of it: TMS_SOURCE=REPOSITORY tests/gpu/pack.sh brings them.
+SOURCE = ROOT / ".gpu" / "torch_memory_saver" / "test"
 #: A file that cannot be loaded: it is about a script of upstream's releases, not about the package.
 LEFT_OUT = "test_merge_cuda_wheels.py"
 #: The end of examples/cpu_backup.py. The step that it leaves out reaches into _impl._mem_pools, and asks the CUDA
@@ -37,23 +35,12 @@ time.sleep = lambda seconds: _sleep(min(seconds, 0.05))
 """
 
 
-def take_tests(source, folder):
-    """Copies the folder of the tests from a checkout or a git directory."""
-    if (source / "test").is_dir():
-        shutil.copytree(source / "test", folder / "test")
-        return
-    archive = subprocess.run(["git", "-C", source, "archive", "HEAD", "test"], check=True, capture_output=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(folder, filter="data")
-
-
 def test_upstreams_own_tests(tmp_path):
     """Without a GPU only those that need none. They compare the device's free memory."""
-    sources = [source for source in SOURCES if source.is_dir()]
-    if not sources:
+    if not SOURCE.is_dir():
         pytest.skip("torch_memory_saver's repository is not here: TMS_SOURCE=REPOSITORY tests/gpu/pack.sh brings it")
-    take_tests(sources[0], tmp_path)
     tests = tmp_path / "test"
+    shutil.copytree(SOURCE, tests)
     (tests / LEFT_OUT).unlink(missing_ok=True)
     with open(tests / "examples" / "cpu_backup.py", "a", encoding="utf-8") as file:
         file.write(IN_PUBLIC)

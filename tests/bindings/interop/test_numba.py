@@ -296,16 +296,6 @@ def child():
         yield executor
 
 
-def test_pooled_arrays_are_shared(child, context):
-    arrays = [cuda.to_device(np.arange(start, start + 100)) for start in (0, 1000)]
-    handles = [arrays[0].get_ipc_handle(), arrays[1][17:40].get_ipc_handle()]
-    assert handles[1]._ipc_handle.offset != handles[0]._ipc_handle.offset
-    first, second = child.submit(numba_child.add_one, *handles).result(timeout=SECONDS)
-    np.testing.assert_equal(first, np.arange(100))
-    np.testing.assert_equal(second, np.arange(1017, 1040))
-    np.testing.assert_equal(arrays[0].copy_to_host(), np.arange(1, 101))  # nothing was copied
-
-
 @pytest.mark.parametrize("is_staged", [False, True])
 @pytest.mark.parametrize("kind", [gmm.Kind.VMM, gmm.Kind.HOST])
 def test_memory_without_the_drivers_handle_is_shared(child, context, kind, is_staged):

@@ -15,7 +15,6 @@ import sys
 import conftest
 import pytest
 from allocators import SIZE, Contract, Memory
-from checks import refused
 
 import gmm
 
@@ -102,14 +101,6 @@ def test_copies_in_cpp_serve_after_a_close():
     assert not any("live" in message for message in seen)
     del resource
     assert "live" in seen[-1], seen
-
-
-def test_without_a_compiler_it_says_why(context, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("CXX", "false")
-    gmm.rmm._replace.cache_clear()
-    refused(RuntimeError, lambda: gmm.rmm.resource(context=context), match="did not compile")
-    assert not list((tmp_path / "gmm").glob("*.so"))
 
 
 def test_rmm_s_own_handler_of_want_of_memory_works(context):

@@ -17,9 +17,7 @@ from gmm._numba.frees import Frees
 
 #: gmm's errors, and the codes that Numba's users catch for them.
 _CODES = (
-    (ERRORS["OutOfMemoryError"], binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY),
-    (ERRORS["OutOfHostMemoryError"], binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY),
-    (ERRORS["LimitExceededError"], binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY),
+    (MemoryError, binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY),
     (ERRORS["OverlapError"], binding.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
 )
 # By gmm context: for each device the driver's number of the primary context that has the memory.

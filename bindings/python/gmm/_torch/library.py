@@ -24,8 +24,6 @@ _SIGNATURES = {
     "set_managed": (None, [_i32]),
     "slot": (_pointer, [_u32, _u32]),
     "host_start": (_i32, [_i32]),
-    "host_alloc": (_pointer, [_u64]),
-    "host_free": (None, [_pointer]),
     "host_collect": (_u64, [_i32]),
     "record": (_i32, [_pointer, _i32, _pointer]),
     "move": (_i32, [_pointer, _u64, _i32, _i32, _pointer]),
