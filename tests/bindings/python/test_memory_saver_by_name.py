@@ -10,10 +10,9 @@ from drop_in import FAKE_TORCH, library, run
 
 from gmm._memory_saver import by_name, preload
 
-#: A program that needs nothing of gmm. It starts another one, as upstream's README says and as slime and miles do it.
+#: A program that knows nothing of gmm. It starts another one, as upstream's README says and as slime and miles do it.
 PROGRAM = """
 import os, pathlib, subprocess, sys
-import gmm.memory_saver
 import torch
 import torch_memory_saver as package
 from torch_memory_saver import TorchMemorySaver, configure_subprocess, memory_saver, torch_memory_saver
@@ -21,10 +20,7 @@ from torch_memory_saver.hooks.mode_preload import HookUtilModePreload
 from torch_memory_saver.testing_utils import empty_cache, get_and_print_gpu_memory, get_device
 from torch_memory_saver.utils import change_env, get_binary_path_from_package
 
-assert type(torch_memory_saver) is TorchMemorySaver
-for one in (memory_saver, package.torch_memory_saver, gmm.memory_saver.memory_saver,
-            gmm.memory_saver.torch_memory_saver):
-    assert one is torch_memory_saver
+assert memory_saver is package.torch_memory_saver is torch_memory_saver and type(torch_memory_saver) is TorchMemorySaver
 SIZE = 24 << 20
 
 def pause_and_resume(make):
