@@ -10,19 +10,13 @@ MILLISECONDS are for all locks. NEEDS has the bytes that a resume needs of each 
 line of JSON before each step, with its process, and one at the end. When nobody reads them any more, it
 undoes a suspend: the caller has died, and nobody knows that the processes are away.
 
-It imports nothing of gmm but the extension beside it. It also asks NVML, as the driver saves no process's use of that.
+It imports nothing of gmm. It also asks NVML, as the driver saves no process's use of that.
 """
 import contextlib
 import ctypes
 import json
-import pathlib
 import sys
 import time
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import _driver  # noqa: E402
-
-del sys.path[0]  # `import torch` would find gmm/torch.py
 
 RUNNING, LOCKED, CHECKPOINTED, FAILED = range(4)
 _NOT_AVAILABLE = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
@@ -34,6 +28,38 @@ class Refused(Exception):
 
 
 failures = []
+_driver = None
+
+
+class _Driver:
+    """The driver's calls, of version 12.8. LookupError: it lacks one."""
+
+    def __init__(self, path):
+        self._library, self._calls = ctypes.CDLL(path), {}
+        look_up = getattr(self._library, "cuGetProcAddress_v2", None)
+        for name in ("GetState", "Lock", "Checkpoint", "Restore", "Unlock"):
+            found, full = ctypes.c_void_p(), f"cuCheckpointProcess{name}"
+            if not look_up or look_up(full.encode(), ctypes.byref(found), 12080, ctypes.c_uint64(0), None) or not found:
+                raise LookupError(full)
+            self._calls[name] = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p)(found.value)
+
+    def init(self):
+        return self._library.cuInit(0)
+
+    def name(self, code):
+        text = ctypes.c_char_p()
+        self._library.cuGetErrorName(code, ctypes.byref(text))
+        return (text.value or b"an unknown code").decode()
+
+    def state(self, pid):
+        """The CUprocessState, or minus the CUresult of the failure."""
+        found = ctypes.c_int()
+        return -self._calls["GetState"](pid, ctypes.addressof(found)) or found.value
+
+    def step(self, name, pid, milliseconds):
+        """A CUresult. Only a lock has arguments: CUcheckpointLockArgs, 64 bytes that begin with the milliseconds."""
+        lock = (ctypes.c_uint * 16)(milliseconds)
+        return self._calls[name.capitalize()](pid, ctypes.addressof(lock) if name == "lock" else None)
 
 
 def step(name, pid, milliseconds=0):
@@ -148,13 +174,14 @@ def lacking(pids, needs):
 
 def answer(path, verb, milliseconds, needs, *pids):
     pids = [int(pid) for pid in pids]
+    global _driver  # pylint: disable=global-statement # the process's
     try:
-        code = _driver.open(path)
+        _driver = _Driver(path)
     except OSError as error:
         return {"end": "missing", "text": f"the driver cannot be opened: {error}"}
     except LookupError as error:
         return {"end": "missing", "text": f"the driver lacks {error.args[0]}(): it needs CUDA 12.8 or newer"}
-    if code:
+    if code := _driver.init():
         return {"end": "missing", "text": f"cuInit() answered {code}, {_driver.name(code)}"}
     went = {}
     if verb == "suspend":

@@ -36,7 +36,8 @@ class Registration:
 
     address, size: what is registered: all of the driver's allocation where the block has one of its own, else the
     block. active: whether the library has it now. closed: whether close() was called. error: what the library answered
-    when it should have taken the memory again, or let it go; None after a success.
+    when it should have taken the memory again, or let it go; None after a success. A subclass has _begin(), by which
+    the library takes the memory, and _end(), by which it lets go.
     """
 
     def __init__(self, memory, *, context=None, name=None):
@@ -73,14 +74,6 @@ class Registration:
             with contextlib.suppress(Exception):  # a failure here must not hide the cause
                 self.close()
             raise
-
-    def _begin(self):
-        """The library takes the memory."""
-        raise NotImplementedError
-
-    def _end(self):
-        """It lets go."""
-        raise NotImplementedError
 
     def _lose(self, info):  # pylint: disable=unused-argument # a watcher's signature
         with self._lock:

@@ -2,6 +2,7 @@
 """Whole processes leave the GPU by the driver's checkpoint: the part of gmm.job that speaks of processes."""
 from __future__ import annotations
 
+import collections
 import contextlib
 import enum
 import errno
@@ -235,13 +236,11 @@ def resume_process(*pids: int | Suspended, timeout: float = 300.0) -> None:
 
     Raises OutOfMemoryError, ProcessStuckError, CheckpointError, NotReadyError, NotSupportedError, ProcessLookupError.
     """
-    needs = {}
-    numbers = []
+    needs, numbers = collections.Counter(), []
     for each in pids:
         if isinstance(each, Suspended):
             numbers += each.pids
-            for uuid, count in each.bytes.items():
-                needs[uuid] = needs.get(uuid, 0) + count
+            needs.update(each.bytes)
         else:
             numbers.append(each)
     numbers = _check_pids(tuple(numbers))

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdarg.h>
 #include <time.h>
 
 #include "collect.h"
@@ -70,16 +71,34 @@ static int call(PyObject *callable, PyObject *arguments, int may_end, int reache
   return is_true;
 }
 
-void callback_log(void *user, gmm_log_level level, const char *message) {
+/* Calls the callable that a handle holds, whose end waits for this call, with arguments of Py_BuildValue(). True: the
+ * answer is False, or an exception, which is reported. */
+static int refuses(Handle *handle, const char *format, ...) {
   PyGILState_STATE gil;
-  if (!callback_enter(&gil)) return;
-  PyObject *callable = handle_callable((Handle *)user, &((Handle *)user)->held);
-  if (callable) {
-    PyObject *text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace");
-    (void)call(callable, Py_BuildValue("IN", (unsigned)level, text), MEMORY_MAY_END, 0);
-    Py_DECREF(callable);
-  }
+  if (!callback_enter(&gil)) return 0;
+  PyObject *callable = handle_callable(handle, &handle->held);
+  va_list values;
+  va_start(values, format);
+  const int result = callable && !call(callable, Py_VaBuildValue(format, values), MEMORY_MAY_END, 0);
+  va_end(values);
+  Py_XDECREF(callable);
   callback_leave(gil);
+  return result;
+}
+
+static PyObject *decode(void *text) { return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"); }
+
+void callback_log(void *user, gmm_log_level level, const char *message) {
+  (void)refuses(user, "IO&", (unsigned)level, decode, message);
+}
+
+int32_t callback_watch(void *user, const gmm_watch_info *info) {
+  return refuses(user, "(y#)", info, (Py_ssize_t)info->struct_size);
+}
+
+int32_t callback_lease_ask(void *user, const gmm_lease_ask *ask) {
+  (void)refuses(user, "(y#)", ask, (Py_ssize_t)ask->struct_size);
+  return 0;
 }
 
 /* PyGC_Collect() does nothing in a program that calls the collector at moments of its own. */
@@ -117,28 +136,6 @@ int32_t callback_write(void *user, const char *text, uint64_t size) {
   const int stop = PyErr_Occurred() != NULL;
   callback_leave(gil);
   return stop;
-}
-
-/* Calls the callable of a watcher or lease with the bytes of a struct. The handle's end waits for this call. True: the
- * answer is False, or an exception, which is reported. */
-static int refuses(Handle *handle, const void *bytes, uint32_t size) {
-  PyGILState_STATE gil;
-  if (!callback_enter(&gil)) return 0;
-  PyObject *callable = handle_callable(handle, &handle->held);
-  const int result =
-      callable && !call(callable, Py_BuildValue("(y#)", (const char *)bytes, (Py_ssize_t)size), MEMORY_MAY_END, 0);
-  Py_XDECREF(callable);
-  callback_leave(gil);
-  return result;
-}
-
-int32_t callback_watch(void *user, const gmm_watch_info *info) {
-  return refuses((Handle *)user, info, info->struct_size);
-}
-
-int32_t callback_lease_ask(void *user, const gmm_lease_ask *ask) {
-  (void)refuses((Handle *)user, ask, ask->struct_size);
-  return 0;
 }
 
 /* A progress callback runs with the library's locks held, so what dies in it is freed later. */

@@ -55,15 +55,10 @@ PyObject *handle_raise_entry(const Handle *handle, Entry entry) {
 }
 
 Handle *handle_enter(PyObject *object, HandleKind kind) {
-  if (!PyObject_TypeCheck(object, &Handle_Type)) {
-    PyErr_Format(PyExc_TypeError, "expected a gmm %s, got %.100s", kind_names[kind], Py_TYPE(object)->tp_name);
-    return NULL;
-  }
-  Handle *handle = (Handle *)object;
-  if (handle->kind != kind && handle->kind != HANDLE_NONE) {
-    PyErr_Format(PyExc_TypeError, "expected a gmm %s, got a %s", kind_names[kind], kind_names[handle->kind]);
-    return NULL;
-  }
+  Handle *handle = PyObject_TypeCheck(object, &Handle_Type) ? (Handle *)object : NULL;
+  if (!handle || (handle->kind != kind && handle->kind != HANDLE_NONE))
+    return (Handle *)PyErr_Format(PyExc_TypeError, "expected a gmm %s, got %.100s", kind_names[kind],
+                                  handle ? kind_names[handle->kind] : Py_TYPE(object)->tp_name);
   if (handle->kind == HANDLE_NONE) return (Handle *)gmm_python_raise_closed(kind_names[kind]);
   const Entry entry = handle_try_enter(handle);
   if (__builtin_expect(entry != ENTERED, 0)) return (Handle *)handle_raise_entry(handle, entry);

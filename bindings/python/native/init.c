@@ -30,16 +30,6 @@ static PyMethodDef functions[] = {{"require_main_interpreter", require_main_inte
                                   {"alloc", KEYWORDS(native_alloc), METH_FASTCALL | METH_KEYWORDS, native_alloc_doc},
                                   {NULL, NULL, 0, NULL}};
 
-static int add_type(PyObject *module, const char *name, PyTypeObject *type) {
-  if (PyType_Ready(type) < 0) return -1;
-  Py_INCREF(type);
-  if (PyModule_AddObject(module, name, (PyObject *)type) < 0) {
-    Py_DECREF(type);
-    return -1;
-  }
-  return 0;
-}
-
 int native_add_method(PyObject *module, const char *name, PyTypeObject *type, PyMethodDef *def) {
   PyObject *method = PyDescr_NewMethod(type, def);
   if (!method) return -1;
@@ -53,8 +43,8 @@ PyMODINIT_FUNC PyInit__native(void);
 PyMODINIT_FUNC PyInit__native(void) { return in_main_interpreter() ? native_swig_init() : NULL; }
 
 int native_init(PyObject *module) {
-  if (add_type(module, "Handle", &Handle_Type) < 0 || add_type(module, "Memory", &Memory_Type) < 0 ||
-      add_type(module, "View", &View_Type) < 0)
+  if (PyModule_AddType(module, &Handle_Type) < 0 || PyModule_AddType(module, &Memory_Type) < 0 ||
+      PyModule_AddType(module, &View_Type) < 0)
     return -1;
   if (memory_init(module) < 0 || allocate_init(module) < 0 || native_scope_init(module) < 0) return -1;
 #ifdef Py_GIL_DISABLED

@@ -72,6 +72,14 @@ def kept(context):
     return tag, buffer
 
 
+@pytest.fixture
+def unraisable(monkeypatch):
+    """The exceptions that reach sys.unraisablehook."""
+    found = []
+    monkeypatch.setattr("sys.unraisablehook", lambda arguments: found.append(arguments.exc_value))
+    return found
+
+
 def run_code(code):
     """Runs a program in a fresh interpreter; fails when it ends with anything on stderr or another code than 0."""
     done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=300)

@@ -9,7 +9,7 @@ import gc
 import threading
 
 import pytest
-from checks import until
+from checks import refused, until
 from conftest import BACKENDS, open_context
 
 import gmm
@@ -121,7 +121,7 @@ def test_out_of_memory(make):
     asked, held = [], []
 
     def handler(info):
-        asked.append(info.attempt)
+        asked.append(info)
         return [held.clear(), lose_a_context(make), info.attempt < 2][-1]
 
     context.set_oom_handler(handler)
@@ -130,10 +130,13 @@ def test_out_of_memory(make):
     assert asked == []
     held.append(context.alloc(12 * MIB))
     context.alloc(12 * MIB).close()
-    assert asked == [1]
-    with pytest.raises(gmm.LimitExceededError):
-        context.alloc(32 * MIB)
-    assert asked == [1, 1, 2]
+    assert asked[0].requested_bytes == 12 * MIB and asked[0].kind is gmm.Kind.DEVICE
+    refused(gmm.LimitExceededError, lambda: context.alloc(32 * MIB))
+    assert [info.attempt for info in asked] == [1, 1, 2]
+    for other in (asked.append, None):  # the answer None is no
+        context.set_oom_handler(other)
+        refused(gmm.LimitExceededError, lambda: context.alloc(32 * MIB))
+    assert len(asked) == 4
 
 
 def test_log(make):

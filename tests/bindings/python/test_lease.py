@@ -142,9 +142,8 @@ def test_a_request_in_the_background(shared):
     assert first.closed and third.closed and ticket.done
 
 
-def test_asked(shared, monkeypatch):
-    asks, inside, unraisable = [], [], []
-    monkeypatch.setattr("sys.unraisablehook", lambda args: unraisable.append(args.exc_type))
+def test_asked(shared, unraisable):
+    asks, inside = [], []
 
     def asked(ask):
         asks.append(ask)
@@ -192,10 +191,8 @@ def test_a_dropped_lease_ends(shared, ends_inside):
     ticket.close()
 
 
-def test_a_lease_and_its_ticket_die_in_one_cycle(shared, monkeypatch):
+def test_a_lease_and_its_ticket_die_in_one_cycle(shared, unraisable):
     """In any order."""
-    unraisable = []
-    monkeypatch.setattr("sys.unraisablehook", unraisable.append)
     first = shared("first")
     for at in range(4):
         cycle = [Lease(f"dying{at}", context=first.context)]

@@ -7,6 +7,7 @@ import os
 import types
 
 import pytest
+from checks import refused
 from drop_in import library, run, run_saver
 
 from gmm import memory_saver
@@ -307,12 +308,10 @@ def test_configure_subprocess(tmp_path, monkeypatch):
 
 def test_find_library(tmp_path, monkeypatch):
     monkeypatch.setenv("GMM_PRELOAD_LIBRARY", str(tmp_path / "not there"))
-    with pytest.raises(RuntimeError, match="names no file"):
-        preload.find_library()
+    refused(RuntimeError, preload.find_library, match="names no file")
     monkeypatch.delenv("GMM_PRELOAD_LIBRARY")
     monkeypatch.setattr(preload, "NAME", "libgmm_that_nobody_has.so")
-    with pytest.raises(RuntimeError, match="GMM_PRELOAD_LIBRARY"):
-        preload.find_library()
+    refused(RuntimeError, preload.find_library, match="GMM_PRELOAD_LIBRARY")
 
 
 def test_registered_hook_mode(monkeypatch):
@@ -321,8 +320,7 @@ def test_registered_hook_mode(monkeypatch):
     calls = []
     memory_saver.register_hook_mode("mine", lambda: types.SimpleNamespace(pause=lambda tag: calls.append(tag)),
                                     uses_preload=False)
-    with pytest.raises(ValueError, match="already registered"):
-        memory_saver.register_hook_mode("mine", object)
+    refused(ValueError, lambda: memory_saver.register_hook_mode("mine", object), match="already registered")
     saver = memory_saver.TorchMemorySaver()
     monkeypatch.setattr(memory_saver, "torch_memory_saver", saver)
     monkeypatch.setenv("LD_PRELOAD", "as it is")

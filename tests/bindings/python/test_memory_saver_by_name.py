@@ -105,7 +105,8 @@ assert len({line.split()[-1] for line in open("/proc/self/maps") if "preload" in
 
 
 def test_program_spawns_others(program):
-    assert "child done" in program(f"""
+    """By configure_subprocess(), and by the paths of the libraries beside the package, whose text has their options."""
+    assert program(f"""
 with configure_subprocess():
     assert os.environ["LD_PRELOAD"] == str(get_binary_path_from_package("torch_memory_saver_hook_mode_preload"))
     subprocess.run([sys.executable, "-c", {PROGRAM!r} + '''
@@ -114,12 +115,6 @@ pause_and_resume(in_region)
 print("child done")
 '''], check=True)
 assert "LD_PRELOAD" not in os.environ
-""")
-
-
-def test_program_builds_the_path_itself(program):
-    """The libraries beside the package, and what they can do by the text inside."""
-    assert program(f"""
 for name in {by_name.LIBRARIES[:3]!r}:
     path = os.path.join(os.path.dirname(os.path.dirname(package.__file__)), name)
     assert os.path.exists(path) and b"TMS_INIT_ENABLE_DISK_BACKUP" in pathlib.Path(path).read_bytes()
@@ -134,4 +129,4 @@ torch_memory_saver.pause()
 assert apart.content() == bytes([2]) * SIZE
 print("child done")
 '''], env=environment, check=True)
-""").count("child done") == 3
+""").count("child done") == 4

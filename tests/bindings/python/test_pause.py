@@ -2,7 +2,6 @@
 """Pauses, tickets and kept contents: callbacks, exceptions and lifetimes. tests/api tests what the engine does."""
 import asyncio
 import gc
-import os
 import threading
 
 import pytest
@@ -76,16 +75,6 @@ def test_ticket(kept):
     tag.pause_async()
     gc.collect()  # nobody refers to it, and it goes on
     assert tag.resume_async().result(SECONDS) == went
-    child = os.fork()
-    if child == 0:
-        try:
-            assert ticket.result() == went  # it is known already
-            tag.resume_async()
-        except gmm.ForkedError:
-            os._exit(0)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_cancelled_ticket(kept):

@@ -8,6 +8,7 @@ import ctypes
 import types
 
 import pytest
+from checks import refused
 from conftest import need
 
 import gmm
@@ -112,19 +113,16 @@ def test_communicators_are_suspended(nccl, monkeypatch):
     gmm.nccl.resume([1, 2])
     assert gmm.nccl.can_suspend() and gmm.nccl.memory(2) == (200, 2, 202, 0)
     nccl.fails.add("stats")
-    with pytest.raises(gmm.nccl.NcclError, match="ncclCommMemStats.*words of NCCL"):
-        gmm.nccl.memory(1)
+    refused(gmm.nccl.NcclError, lambda: gmm.nccl.memory(1), match="ncclCommMemStats.*words of NCCL")
     monkeypatch.delattr(FakeNccl, "ncclCommSuspend")
     assert not gmm.nccl.can_suspend()
-    for function in (gmm.nccl.memory, gmm.nccl.suspend, gmm.nccl.resume):
-        with pytest.raises(NotImplementedError, match="2.29.7"):
-            function(1)
+    refused(NotImplementedError, lambda: gmm.nccl.memory(1), lambda: gmm.nccl.suspend(1), lambda: gmm.nccl.resume(1),
+            match="2.29.7")
 
 
 def test_a_pause_that_fails_brings_it_back(context, block, nccl):
     with gmm.nccl.register(block, 1, context=context) as registration:
-        with pytest.raises(ZeroDivisionError):
-            context.pause("network", progress=lambda *_: 1 / 0)
+        refused(ZeroDivisionError, lambda: context.pause("network", progress=lambda *_: 1 / 0))
         assert registration.active and len(nccl.registered) == 1
         assert [word for word, _ in nccl.calls] == ["register", "end", "register"]
 
@@ -157,24 +155,20 @@ def test_a_watch_that_fails_is_the_cause(context, block, nccl, monkeypatch, cycl
     nccl.fails.add(("end", 1))
     with monkeypatch.context() as patch:
         patch.setattr(type(context), "watch", lambda self, **options: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            gmm.nccl.register(block, 1, context=context)
+        refused(ZeroDivisionError, lambda: gmm.nccl.register(block, 1, context=context))
     assert not nccl.registered
     nccl.fails.add(("register", 1))
-    with pytest.raises(gmm.nccl.NcclError):
-        gmm.nccl.register(block, 1, context=context)
+    refused(gmm.nccl.NcclError, lambda: gmm.nccl.register(block, 1, context=context))
     del nccl.calls[:]
     cycle()
     assert nccl.calls == []  # its watcher is closed
 
 
-def test_refusals_of_nccl_are_errors(context, block, nccl, monkeypatch, cycle):
-    unraisable = []
-    monkeypatch.setattr("sys.unraisablehook", lambda args: unraisable.append(args.exc_value))
+def test_refusals_of_nccl_are_errors(context, block, nccl, unraisable, cycle):
     nccl.fails.add(("register", 2))
-    with pytest.raises(gmm.nccl.NcclError, match="words of NCCL") as caught:
-        gmm.nccl.register(block, [1, 2], context=context)
-    assert caught.value.code == 5 and not nccl.registered  # the first one went, too
+    failure = refused(gmm.nccl.NcclError, lambda: gmm.nccl.register(block, [1, 2], context=context),
+                      match="words of NCCL")
+    assert failure.code == 5 and not nccl.registered  # the first one went, too
     with gmm.nccl.register(block, 1, context=context) as registration:
         nccl.fails.add(("register", 1))
         cycle()
@@ -182,10 +176,9 @@ def test_refusals_of_nccl_are_errors(context, block, nccl, monkeypatch, cycle):
         nccl.fails.clear()
         cycle()
         assert registration.active and registration.error is None
-    with pytest.raises(ValueError, match="comm=True"):
-        gmm.nccl.register(ctypes.addressof(ctypes.create_string_buffer(16)), 1, context=context)
-    with pytest.raises(TypeError, match="address"):
-        gmm.nccl.register("weights", 1, context=context)
+    outside = ctypes.addressof(ctypes.create_string_buffer(16))
+    refused(ValueError, lambda: gmm.nccl.register(outside, 1, context=context), match="comm=True")
+    refused(TypeError, lambda: gmm.nccl.register("weights", 1, context=context), match="address")
 
 
 def test_a_process_group_has_a_communicator(context, block, nccl, monkeypatch, cycle):
@@ -193,8 +186,7 @@ def test_a_process_group_has_a_communicator(context, block, nccl, monkeypatch, c
     communicators = [0, 7, 8]  # the group was made anew
     backend = types.SimpleNamespace(_comm_ptr=lambda: communicators.pop(0))
     monkeypatch.setattr(gmm.nccl, "_backend", lambda group, device: backend)
-    with pytest.raises(RuntimeError, match="collective"):
-        gmm.nccl.register(block, context=context)
+    refused(RuntimeError, lambda: gmm.nccl.register(block, context=context), match="collective")
     with gmm.nccl.register(block, context=context):
         cycle()
     assert nccl.calls == [("register", 7), ("end", 7), ("register", 8), ("end", 8)]
@@ -230,8 +222,7 @@ def test_a_mapping_of_ucx_follows_pauses(host, ucp):
         paused = host.pause("network")
         assert paused >= SIZE and host.tag("network").info.foreign_bytes == 0
         assert not mapping.active and mapping.memh == 0
-        with pytest.raises(RuntimeError, match="paused"):
-            mapping.remote_key()
+        refused(RuntimeError, mapping.remote_key, match="paused")
         host.resume("network")
         assert mapping.active and mapping.memh and mapping.generation == 2 and mapping.remote_key()
     assert mapping.closed and mapping.memh == 0 and bytes(block) == b"\7" * SIZE

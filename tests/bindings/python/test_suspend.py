@@ -10,7 +10,7 @@ import threading
 import types
 
 import pytest
-from checks import until
+from checks import refused, until
 from conftest import FAKE
 from remote import Remote
 
@@ -150,11 +150,10 @@ LOCKED, AWAY, RUNNING = jobs.ProcessState.LOCKED, jobs.ProcessState.CHECKPOINTED
 ], ids=["checkpoint", "late", "late and stuck", "stuck", "crash"])
 def test_a_suspend_that_fails(pair, fake, fail, error, words, at, left):
     fake(FAIL=f"cuCheckpointProcess{fail}")
-    with pytest.raises(error, match=words) as caught:
-        suspend(*pair)
-    assert type(caught.value) is error
+    failure = refused(error, lambda: suspend(*pair), match=words)
+    assert type(failure) is error
     if at is not None:
-        assert (caught.value.pid, caught.value.step, caught.value.code) == (pair[at[0]].pid, *at[1:])
+        assert (failure.pid, failure.step, failure.code) == (pair[at[0]].pid, *at[1:])
     fake(FAIL=None)
     assert states(*pair) == [state.name for state in left]
     if AWAY not in left:
@@ -167,9 +166,9 @@ def test_a_suspend_that_fails(pair, fake, fail, error, words, at, left):
 def test_a_resume_goes_on_past_a_failure(pair, fake, step, left):
     suspended = suspend(*pair)
     fake(FAIL=f"cuCheckpointProcess{step}:1:999")
-    with pytest.raises(jobs.CheckpointError, match=f"{left}; the call may be made again") as caught:
-        jobs.resume_process(suspended)
-    assert (caught.value.pid, caught.value.step, caught.value.state.name) == (pair[0].pid, step.lower(), left)
+    failure = refused(jobs.CheckpointError, lambda: jobs.resume_process(suspended),
+                      match=f"{left}; the call may be made again")
+    assert (failure.pid, failure.step, failure.state.name) == (pair[0].pid, step.lower(), left)
     fake(FAIL=None)
     assert states(*pair) == [left, "RUNNING"]
     jobs.resume_process(suspended)
@@ -185,14 +184,12 @@ def test_no_restore_without_memory(holders):
             # This context goes before the other process's comes, and is as large. The suspended one wants 400 MiB more.
             size = (context.device_info(0).free_memory - 512 * MIB) // (2 * MIB) * (2 * MIB)
     other = holders(size)
-    with pytest.raises(gmm.OutOfMemoryError, match="make room first"):
-        jobs.resume_process(suspended)
+    refused(gmm.OutOfMemoryError, lambda: jobs.resume_process(suspended), match="make room first")
     assert states(holder) == ["CHECKPOINTED"]
     if FAKE:  # cuda-checkpoint#44: an exception of its own, now and at each further call
         for code in (2, 304):
-            with pytest.raises(jobs.ProcessStuckError, match="end it") as caught:
-                jobs.resume_process(holder.pid)
-            assert (caught.value.step, caught.value.code) == ("restore", code)
+            failure = refused(jobs.ProcessStuckError, lambda: jobs.resume_process(holder.pid), match="end it")
+            assert (failure.step, failure.code) == ("restore", code)
         return
     other.end()
 
@@ -245,8 +242,7 @@ def test_a_driver_that_does_not_return(pair, fake, way):
     assert way == "timeout" or any(sessions)  # a terminal's Ctrl-C does not reach the helper
     jobs.resume_process(first)
     fake(HANG="cuCheckpointProcessGetState")
-    with pytest.raises(gmm.NotReadyError, match="before its first step"):
-        jobs.resume_process(pair[0].pid, timeout=0.5)
+    refused(gmm.NotReadyError, lambda: jobs.resume_process(pair[0].pid, timeout=0.5), match="before its first step")
 
 
 @on_fake
@@ -258,8 +254,7 @@ def test_an_interrupt_when_they_are_away(pair, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("gmm._suspend._raise_failure", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            suspend(*pair)
+        refused(KeyboardInterrupt, lambda: suspend(*pair))
     assert states(*pair) == ["RUNNING"] * 2
 
 
@@ -282,29 +277,24 @@ def test_a_dead_process_does_not_keep_the_others(holders):
     dead.kill()
     os.kill(zombie.pid, signal.SIGKILL)
     until(lambda: ") Z " in pathlib.Path(f"/proc/{zombie.pid}/stat").read_text())
-    for _ in range(2):
-        with pytest.raises(ProcessLookupError, match=f"{dead.pid}, {zombie.pid} are dead; all others run"):
-            jobs.resume_process(suspended)
-    with pytest.raises(ProcessLookupError):
-        suspend(dead, other)
+    refused(ProcessLookupError, *[lambda: jobs.resume_process(suspended)] * 2,
+            match=f"{dead.pid}, {zombie.pid} are dead; all others run")
+    refused(ProcessLookupError, lambda: suspend(dead, other))
     check_runs(other)
 
 
 def test_wrong_processes(holders, fake):
     for wrong in (0, -1, True, "1", None, 1.0):
-        with pytest.raises(ValueError):
-            jobs.suspend_process(wrong)
+        refused(ValueError, lambda: jobs.suspend_process(wrong))
     holder, child = holders(), subprocess.Popen(["sleep", "60"])
     try:
-        with pytest.raises(jobs.CheckpointError, match="no process of CUDA") as caught:
-            jobs.suspend_process(holder.pid, child.pid)
-        assert caught.value.state is None and states(holder) == ["RUNNING"]
+        alone, both = child.pid, (child.pid, holder.pid)
+        failure = refused(jobs.CheckpointError, lambda: jobs.suspend_process(*both[::-1]), match="no process of CUDA")
+        assert failure.state is None and states(holder) == ["RUNNING"]
         suspend(holder)
-        with pytest.raises(jobs.CheckpointError, match="no process of CUDA") as caught:
-            jobs.resume_process(child.pid, holder.pid)
-        assert (caught.value.pid, caught.value.step) == (child.pid, "state") and states(holder) == ["RUNNING"]
-        with pytest.raises(jobs.CheckpointError, match="it uses no CUDA"):
-            jobs.process_state(child.pid)
+        failure = refused(jobs.CheckpointError, lambda: jobs.resume_process(*both), match="no process of CUDA")
+        assert (failure.pid, failure.step) == (alone, "state") and states(holder) == ["RUNNING"]
+        refused(jobs.CheckpointError, lambda: jobs.process_state(alone), match="it uses no CUDA")
     finally:
         child.kill()
         child.wait()
@@ -313,8 +303,6 @@ def test_wrong_processes(holders, fake):
 @on_fake
 def test_without_the_driver(fake, monkeypatch):
     fake(VERSION="12040")
-    with pytest.raises(gmm.NotSupportedError, match=r"cuCheckpointProcessGetState\(\): it needs CUDA 12.8"):
-        jobs.suspend_process()
+    refused(gmm.NotSupportedError, jobs.suspend_process, match=r"cuCheckpointProcessGetState\(\): it needs CUDA 12.8")
     monkeypatch.setenv("GMM_CUDA_DRIVER", "/no/such/libcuda.so")
-    with pytest.raises(gmm.NotSupportedError, match="cannot be opened"):
-        jobs.resume_process()
+    refused(gmm.NotSupportedError, jobs.resume_process, match="cannot be opened")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.vllm: the interface of vLLM's CuMemAllocator, on fakes of PyTorch and vLLM."""
 import pytest
+from checks import refused
 from drop_in import PRELUDE, run
 
 from gmm import vllm
@@ -172,7 +173,5 @@ assert holds(weights, 1)
 def test_not_available(monkeypatch):
     monkeypatch.setenv("GMM_PRELOAD_LIBRARY", "/nowhere")
     monkeypatch.setattr(vllm.CuMemAllocator, "instance", None)
-    with pytest.raises(AssertionError, match="cumem allocator is not available"):
-        vllm.CuMemAllocator.get_instance()
-    with pytest.raises(ImportError):
-        vllm.register()
+    refused(AssertionError, vllm.CuMemAllocator.get_instance, match="cumem allocator is not available")
+    refused(ImportError, vllm.register)

@@ -36,15 +36,11 @@ _FUNCTIONS = {
     "tag_query": "Context.tag_info", "tag_set_default": "Context.set_process_default_tag",
     "trace_begin": "Context.trace", "trace_end": "the end of Context.trace", "unpin": "Pin.close"}
 _CONSTANTS = {
-    "GMM_COMPACT_LIVE": "live=True", "GMM_HEAP_EXPORTABLE": "exportable=True",
-    "GMM_ALLOC_COMM": "comm=True", "GMM_ALLOC_DEDICATED": "dedicated=True",
-    "GMM_ALLOC_ZERO": "zero=True", "GMM_DECOMMIT_NEVER": "None",
-    "GMM_EVENT_SHARED": "ipc=True", "GMM_PAUSE_DROP": "contents=Contents.DROP", "GMM_PAUSE_FORCE": "force=True",
-    "GMM_PAUSE_KEEP_FILE": "contents=Contents.FILE", "GMM_PAUSE_KEEP_HOST": "contents=Contents.HOST",
-    "GMM_PIN_READ_ONLY": "read_only=True", "GMM_TAG_CHECKSUM": "checksum=True", "GMM_TAG_DEFAULT": "DEFAULT_TAG",
-    "GMM_TAG_READ_ONLY": "read_only=True", "GMM_TAG_PAGEABLE": "pageable=True",
-    "GMM_RESUME_RETAIN": "retain=True", "GMM_BACKUP_NAMED_FILES": "named_files=True", "GMM_DEVICE_HOST": "HOST",
-    "GMM_LEASE_WITHDRAW": "Lease.withdraw()"}
+    "GMM_ALLOC_COMM": "comm=True", "GMM_ALLOC_DEDICATED": "dedicated=True", "GMM_DECOMMIT_NEVER": "None",
+    "GMM_DEVICE_HOST": "HOST", "GMM_EVENT_SHARED": "ipc=True", "GMM_HEAP_EXPORTABLE": "exportable=True",
+    "GMM_PAUSE_DROP": "contents=Contents.DROP", "GMM_PAUSE_FORCE": "force=True", "GMM_PAUSE_HOLD": "hold=",
+    "GMM_PAUSE_NO_WRITES": "no_writes=True", "GMM_RESUME_RETAIN": "retain=True", "GMM_TAG_CHECKSUM": "checksum=True",
+    "GMM_TAG_DEFAULT": "DEFAULT_TAG"}
 #: Prefixes of the constants of an enumeration.
 _ENUMERATIONS = {"GMM_KIND_": "Kind.", "GMM_FD_": "FdType.", "GMM_ADVISE_": "Advice.", "GMM_CONTENTS_": "Contents.",
                  "GMM_DEVICE_CAN_": "Capability.", "GMM_LEASE_": "LeaseState.",
