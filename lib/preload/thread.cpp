@@ -59,8 +59,6 @@ CUresult code_of(gmm_result result) {
 
 extern "C" {
 __attribute__((visibility("default"))) const char *gmm_preload_last_error(void) noexcept;
-__attribute__((visibility("default"))) const char *tms_last_error(void) noexcept;
 
 const char *gmm_preload_last_error(void) noexcept { return gmm::preload::t_thread.message; }
-const char *tms_last_error(void) noexcept { return gmm::preload::t_thread.message; }
 }

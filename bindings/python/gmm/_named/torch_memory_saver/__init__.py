@@ -10,7 +10,7 @@ import sys
 from typing import Literal
 
 from gmm._memory_saver import preload as _preload
-from gmm._memory_saver.preload import BinaryWrapper
+from gmm._memory_saver.preload import Library as BinaryWrapper
 from gmm._memory_saver.preload import changed_environment as change_env
 from gmm.memory_saver import TorchMemorySaver, memory_saver, register_hook_mode, torch_memory_saver
 
