@@ -78,8 +78,8 @@ inline gmm_scope_desc scope_of(gmm_device device) {
   return scope;
 }
 
-// The extents and reserved bytes of a device's heaps. Page-locked memory and CPU tensors are counted for the device too,
-// but do not lie on it.
+// The extents and reserved bytes of a device's heaps. Page-locked memory and CPU tensors are counted for the device
+// too, but do not lie on it.
 inline gmm_stats_info reserved_of(gmm_device device) {
   gmm_stats_info out = sized<gmm_stats_info>();
   gmm_scope_desc scope = scope_of(device);

@@ -17,8 +17,8 @@ import pytest
 if importlib.util.find_spec("numba_cuda") is None:
     pytest.skip("numba-cuda is not installed", allow_module_level=True)
 
-# Not TestIpcStaged on the fake driver: it closes memory while a copy from it is queued, and the fake driver does not wait
-# where nobody promises it.
+# Not TestIpcStaged on the fake driver: it closes memory while a copy from it is queued, and the fake driver does not
+# wait where nobody promises it.
 CLASSES = ["cudadrv", "cudapy.test_cuda_array_interface",
            "cudapy.test_ipc" if conftest.GPU else "cudapy.test_ipc.TestIpcMemory"]
 #: These skip themselves under any plugin: they look into Numba's own queue.

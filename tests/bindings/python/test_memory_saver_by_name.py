@@ -22,7 +22,8 @@ from torch_memory_saver.testing_utils import empty_cache, get_and_print_gpu_memo
 from torch_memory_saver.utils import change_env, get_binary_path_from_package
 
 assert type(torch_memory_saver) is TorchMemorySaver
-for one in (memory_saver, package.torch_memory_saver, gmm.memory_saver.memory_saver, gmm.memory_saver.torch_memory_saver):
+for one in (memory_saver, package.torch_memory_saver, gmm.memory_saver.memory_saver,
+            gmm.memory_saver.torch_memory_saver):
     assert one is torch_memory_saver
 SIZE = 24 << 20
 
