@@ -105,7 +105,7 @@ GMM_API void set_memory_margin_bytes(uint64_t bytes) GMM_NOEXCEPT;
  *
  * @param tag  NULL or "": all memory of the context.
  * Results: 0 on success, also if there was nothing to do or the tag does not exist. A gmm_result below 0: nothing has
- * changed, and tms_last_error() says why.
+ * changed, and gmm_preload_last_error() says why.
  */
 GMM_API int tms_pause(const char *tag) GMM_NOEXCEPT;
 GMM_API int tms_resume(const char *tag) GMM_NOEXCEPT;
@@ -114,12 +114,9 @@ GMM_API int tms_resume(const char *tag) GMM_NOEXCEPT;
  * Returns the backed-up contents of paused or retained memory, to read until a resume that does not retain them, or
  * until the memory is freed.
  *
- * NULL: the memory is active and not retained, or its contents were dropped; tms_last_error() says which.
+ * NULL: the memory is active and not retained, or its contents were dropped; gmm_preload_last_error() says which.
  */
 GMM_API uint8_t *tms_get_cpu_backup_pointer(const uint8_t *memory, uint64_t size) GMM_NOEXCEPT;
-
-/** Returns gmm_preload_last_error(). */
-GMM_API const char *tms_last_error(void) GMM_NOEXCEPT;
 
 #ifdef __cplusplus
 }

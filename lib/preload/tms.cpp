@@ -99,8 +99,6 @@ int tms_resume(const char *tag) GMM_NOEXCEPT {
   return change(gmm_resume, "resume", tag, tms_get_retain_cpu_backup() ? GMM_RESUME_RETAIN : 0);
 }
 
-const char *tms_last_error(void) GMM_NOEXCEPT { return t_thread.message; }
-
 uint8_t *tms_get_cpu_backup_pointer(const uint8_t *memory, uint64_t size) GMM_NOEXCEPT {
   gmm_context *owner = g_context.load(std::memory_order_acquire);
   if (owner == nullptr) {

@@ -84,7 +84,7 @@ static const struct {
 // The functions of the preload library, where it is there: a program is not linked with it.
 #define LIBRARY(F)                                                       \
   F(bool, active, gmm_preload_active, (void))                            \
-  F(const char *, last_error, tms_last_error, (void))                    \
+  F(const char *, last_error, gmm_preload_last_error, (void))            \
   F(int, pause, tms_pause, (const char *))                               \
   F(int, resume, tms_resume, (const char *))                             \
   F(void, set_interesting, tms_set_interesting_region, (bool))           \

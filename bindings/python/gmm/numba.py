@@ -11,19 +11,23 @@ or, before Numba uses the GPU:
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 try:
     from numba import cuda
+    from numba.cuda.core import config
     from numba.cuda.cudadrv import driver as numba_driver
     from numba.cuda.cudadrv.driver import (
         AutoFreePointer, CudaAPIError, GetIpcHandleMixin, ManagedMemory, MappedMemory, PinnedMemory, binding, driver)
 
+    from gmm._numba.frees import Frees
     from gmm._numba.ipc import IpcHandle, LegacyIpcHandle
-    from gmm._numba.pool import Pool
+    from gmm._numba.pool import api_error, device_memory_size, living
 except ImportError as error:
     if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") != "0":
         raise ImportError("gmm.numba plugs gmm into Numba's CUDA target, and Numba's simulator (NUMBA_ENABLE_CUDASIM) "
@@ -32,8 +36,10 @@ except ImportError as error:
         f"gmm.numba plugs gmm into Numba's CUDA target, and that cannot be imported here ({error}): "
         "pip install 'numba-cuda[cu13]' (or [cu12])") from error
 
+from gmm import _native as native
 from gmm._context import Context
 from gmm._core.enums import IpcRoute, Kind, State
+from gmm._core.errors import ERRORS, Error
 
 __all__ = ["HostOnlyMemoryManager", "IpcHandle", "MemoryManager", "use"]
 
@@ -62,7 +68,29 @@ class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.pool = _pooling(self.pool)
-        self._pool = Pool(self.context, self.gmm_context, not self.pool, self.deallocations)
+        self._opening = threading.Lock()
+        self._gmm = self._device = self._stream = self._limit = None  # _open() sets them
+        self._reset_is_deferred = False
+        self._frees = Frees(None if self.context is None else self.context.handle, self.deallocations)
+
+    @property
+    def _is_open(self):
+        return self._stream is not None and not self._gmm.closed
+
+    def _open(self):
+        """The gmm context, with CUDA initialised. The first use opens it, because a constructor must not use CUDA."""
+        if self._is_open:
+            return self._gmm
+        with self._opening:
+            if not self._is_open:
+                self._device = int(getattr(self.context.device, "id", self.context.device))
+                self._gmm = living(self.gmm_context, self._device, self.context.handle)
+                self._limit = int(driver.cuMemGetInfo()[1] * config.CUDA_DEALLOCS_RATIO)
+                # A stream of its own, on which nothing runs. A wait for it waits for a block's former users only: see
+                # _take().
+                self._stream = self._gmm.stream(self._device)
+                numba_driver.device_memory_size = device_memory_size
+        return self._gmm
 
     def initialize(self) -> None:
         """Sets the capacity of Numba's queue of freed memory, as Numba's own manager does."""
@@ -85,8 +113,27 @@ class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
         allocations[key] = memory
         return memory.own()
 
+    def _take(self, size, kind):
+        """A block that every stream may use at once, like memory of cuMemAlloc()."""
+        block = self._gmm.alloc(size, kind, device=self._device, stream=self._stream, dedicated=not self.pool)
+        # The block may be one that another library freed on its own stream. Then its work comes first; usually there is
+        # none.
+        native.gmm_stream_synchronize(self._gmm, self._stream)
+        return block
+
     def _allocate(self, numba_kind, size, kind):
-        block, frees = self._pool.alloc(size, kind), self._pool.frees
+        """Memory of gmm. When it is short, the call waits for deferred releases."""
+        self._open()
+        frees = self._frees
+        frees.collect(limit=self._limit)
+        try:
+            try:
+                block = self._take(size, kind)
+            except MemoryError:
+                frees.collect(wait=True)
+                block = self._take(size, kind)
+        except Error as error:
+            raise api_error(error) from error
         address = block.address
         pointer = address if kind == Kind.HOST else binding.CUdeviceptr(address)
         return self._memory(numba_kind, pointer, size, address, lambda: frees.add(block))
@@ -98,7 +145,7 @@ class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
         except CudaAPIError as error:
             if error.code != binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
                 raise
-        self._pool.frees.collect(wait=True)
+        self._frees.collect(wait=True)
         return allocator()
 
     def memalloc(self, size: int) -> Any:
@@ -111,7 +158,7 @@ class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
         It is the driver's legacy handle with an offset, or a gmm.numba.IpcHandle where the driver has none.
         """
         address = memory.device_pointer_value
-        context = self._pool.open()
+        context = self._open()
         info = context.query(address)
         if info.state not in (State.UNKNOWN, State.IMPORTED) and not info.ipc_routes & IpcRoute.LEGACY:
             identity = self.context.device.get_device_identity()
@@ -124,15 +171,31 @@ class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
     def get_memory_info(self) -> Any:
         """The free memory of the driver and of gmm, and the device's total memory."""
         free, total = driver.cuMemGetInfo()
-        return cuda.MemoryInfo(free=min(free + self._pool.cached_bytes, total), total=total)
+        if self._is_open:
+            free += sum(self._gmm.stats(device=self._device, kind=kind).cached_bytes
+                        for kind in (Kind.DEVICE, Kind.VMM))
+        return cuda.MemoryInfo(free=min(free, total), total=total)
 
     def reset(self) -> None:
         """Frees all memory that Numba has in this context, live arrays included, and returns it to the driver.
 
-        Numba's own manager does the same.
+        Numba's own manager does the same. Inside defer_cleanup() the end of the block returns it to the driver.
         """
         super().reset()
-        self._pool.reset()
+        self._return_memory()
+
+    def _return_memory(self):
+        if self._gmm is None or self._gmm.closed:
+            return
+        self._reset_is_deferred = self._frees.deferred
+        if self._reset_is_deferred:
+            return
+        self._frees.collect(wait=True, last=True)
+        # The next use opens another stream. cuda.close() now resets the device, which must find no stream of gmm.
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+        self._gmm.trim(device=self._device)
 
     @contextlib.contextmanager
     def defer_cleanup(self) -> Iterator[None]:
@@ -141,8 +204,13 @@ class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
         Blocks nest. The end of the outermost block, also by an exception, does the deferred work. Only an allocation
         that would fail otherwise does it earlier. The same goes for Numba's queue of memory of its own.
         """
-        with self._pool.defer(), super().defer_cleanup():
-            yield
+        try:
+            with self._open().defer(), super().defer_cleanup():
+                yield
+        finally:
+            if self._reset_is_deferred:
+                self._return_memory()
+            self._frees.collect()
 
     @property
     def interface_version(self) -> int:
@@ -167,7 +235,12 @@ class MemoryManager(HostOnlyMemoryManager):
 
         A pin ends at once, inside defer_cleanup() too, so that the memory can be pinned again.
         """
-        pin = self._pool.pin(pointer, size)
+        try:
+            pin = self._open().pin((ctypes.c_ubyte * size).from_address(pointer), device=self._device)
+        except ERRORS["InvalidKindError"] as error:  # the driver or gmm has page-locked it
+            raise CudaAPIError(binding.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, str(error)) from error
+        except Error as error:
+            raise api_error(error) from error
         # Nested pins have one address, and each ends separately.
         return self._memory(MappedMemory if mapped else PinnedMemory, pointer, size, (pointer, id(pin)), pin.close,
                             owner=owner)
@@ -178,7 +251,8 @@ class MemoryManager(HostOnlyMemoryManager):
         attach_global: False matters only on a device that cannot use the memory at the same time as the host. There the
         driver allocates it.
         """
-        if attach_global or self._pool.can_share_managed:
+        if attach_global or self._open().device_info(
+                self._device).capabilities & native.GMM_DEVICE_CAN_CONCURRENT_MANAGED:
             return self._allocate(ManagedMemory, size, Kind.MANAGED)
         return super().memallocmanaged(size, attach_global)
 

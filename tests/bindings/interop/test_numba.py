@@ -50,7 +50,7 @@ def context():
 
 @pytest.fixture
 def frees(context):
-    return context.memory_manager._pool.frees
+    return context.memory_manager._frees
 
 
 def address_of(array):
@@ -124,7 +124,7 @@ def test_memory_info(context, monkeypatch):
     total = driver.cuMemGetInfo()[1]
     assert 0 < context.get_memory_info().free <= context.get_memory_info().total == total
     context.memalloc(100 << 20)
-    context.memory_manager._pool.frees.collect(wait=True)
+    context.memory_manager._frees.collect(wait=True)
     cached = sum(gmm.context().stats(kind=kind).cached_bytes for kind in (gmm.Kind.DEVICE, gmm.Kind.VMM))
     assert cached >= 100 << 20
     # Others use the GPU too.
@@ -192,9 +192,9 @@ def test_an_allocation_waits_rather_than_fails(context, no_more_memory):
 
 def test_memory_in_flight_has_a_bound(context):
     """A host that runs ahead of the GPU waits before it has taken all memory, as with NUMBA_CUDA_DEALLOCS_RATIO."""
-    pool = context.memory_manager._pool
+    manager = context.memory_manager
     context.memalloc(1)
-    limit, pool._limit = pool._limit, 100 << 20
+    limit, manager._limit = manager._limit, 100 << 20
     try:
         with Busy() as busy:
             threading.Timer(0.2, busy.go.set).start()
@@ -202,7 +202,7 @@ def test_memory_in_flight_has_a_bound(context):
                 context.memalloc(40 << 20)
             assert busy.go.is_set()
     finally:
-        pool._limit = limit
+        manager._limit = limit
 
 
 def test_a_finalizer_on_a_thread_without_cuda(frees):
@@ -348,7 +348,7 @@ assert query(device.device_ctypes_pointer.value).state == gmm.State.ACTIVE
 assert {query(array.ctypes.data).state for array in (pinned, mapped, managed)} == {gmm.State.UNKNOWN}
 with cuda.defer_cleanup():
     del device, mapped
-    assert len(context.memory_manager._pool.frees) == 1 and len(context.memory_manager.deallocations) == 1
+    assert len(context.memory_manager._frees) == 1 and len(context.memory_manager.deallocations) == 1
 context.reset()
 assert gmm.context().stats().live_blocks == 0 and not context.memory_manager.deallocations
 """,

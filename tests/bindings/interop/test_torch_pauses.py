@@ -110,11 +110,11 @@ pause, resume = lambda: allocator.sleep(offload_tags=("weights",)), lambda: allo
     "gmm run": ("""
 import ctypes
 library = ctypes.CDLL(None)
-library.tms_last_error.restype = ctypes.c_char_p
+library.gmm_preload_last_error.restype = ctypes.c_char_p
 everything, has_gradients, region = True, True, contextlib.nullcontext
 
 def pause(function=library.tms_pause):
-    assert function(None) == 0, library.tms_last_error()
+    assert function(None) == 0, library.gmm_preload_last_error()
 
 def resume():
     pause(library.tms_resume)

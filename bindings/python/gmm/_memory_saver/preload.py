@@ -34,7 +34,6 @@ _SIGNATURES = {
     "tms_resume": (ctypes.c_int, [ctypes.c_char_p]),
     "tms_get_cpu_backup_pointer": (_REFERENCE(ctypes.c_uint8), [_REFERENCE(ctypes.c_uint8), _u64]),
     "set_memory_margin_bytes": (None, [_u64]),
-    "tms_last_error": (ctypes.c_char_p, []),
     # gmm's.
     "gmm_preload_context": (_pointer, []),
     "gmm_preload_active": (ctypes.c_bool, []),
@@ -117,10 +116,10 @@ class _Context(Context):
 
 
 class Library:
-    """The library at a path, loaded once."""
+    """The library at a path. Upstream's BinaryWrapper has this argument and cdll."""
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, path_binary):
+        self.path = path = path_binary
         self.turns = Turns(self)  # gmm.lease.use() sets another one
         self._context = None
         self.cdll = ctypes.CDLL(path)
@@ -175,11 +174,11 @@ class Library:
 
     def pause_name(self, name):
         """torch_memory_saver's pause(): all memory of a name; None: all memory."""
-        check(self.cdll.tms_pause(name and name.encode()), self.cdll.tms_last_error() or b"")
+        check(self.cdll.tms_pause(name and name.encode()), self.cdll.gmm_preload_last_error())
 
     def resume_name(self, name):
         """torch_memory_saver's resume(): all memory of a name; None: all memory."""
-        check(self.cdll.tms_resume(name and name.encode()), self.cdll.tms_last_error() or b"")
+        check(self.cdll.tms_resume(name and name.encode()), self.cdll.gmm_preload_last_error())
 
     def tag(self, name):
         """The tag of a region of this name that keeps no contents."""
@@ -218,10 +217,3 @@ def pluggable_allocator(path):
     import torch  # pylint: disable=import-outside-toplevel # the module loads without PyTorch
 
     return torch.cuda.memory.CUDAPluggableAllocator(path, "tms_torch_malloc", "tms_torch_free")
-
-
-class BinaryWrapper:
-    """torch_memory_saver's C functions at cdll, for programs that look inside torch_memory_saver."""
-
-    def __init__(self, path_binary):
-        self.cdll = load(path_binary).cdll

@@ -23,8 +23,8 @@ class MemorySaver:
             allocator = preload.pluggable_allocator(path)
         else:
             path = preload.preloaded_library()
-        self._library = preload.load(path)
-        self._binary_wrapper = preload.BinaryWrapper(path)
+        # The second name is upstream's: programs look for its cdll.
+        self._library = self._binary_wrapper = preload.load(path)
         self._pools = pools.Pools(torch, allocator)
         if name := pools.expandable_segments():
             raise RuntimeError("TorchMemorySaver is disabled for the current process because expandable_segments is "

@@ -11,7 +11,7 @@ from typing import Literal
 
 from gmm import memory_saver as _implementation
 from gmm._memory_saver import preload as _preload
-from gmm._memory_saver.preload import BinaryWrapper
+from gmm._memory_saver.preload import Library as BinaryWrapper
 from gmm._memory_saver.preload import changed_environment as change_env
 from gmm.memory_saver import register_hook_mode
 
