@@ -286,7 +286,7 @@ Status StreamOrder::wait_for_frees(uint64_t bits) {
   if (losses != 0 && any_capturing()) losses = 0;
   for (uint64_t i = 0; i < slots_.size(); ++i) {
     if ((bits & bit_at(i)) == 0 || slots_[i].lost != 0 || !slots_[i].pending) continue;
-    const NativeEvent event = slots_[i].noted;
+    NativeEvent event = slots_[i].noted;
     keep_first(&first, [&] { return unlocked([&] { return backend_->event_synchronize(event); }); });
   }
   keep_first(&first, [&] { return wait_for_external(); });
@@ -303,7 +303,7 @@ Status StreamOrder::wait_for_external() {
   Status first;
   for (uint64_t i = 0; i < slots_.size(); ++i) {
     Slot &slot = slots_[i];
-    const gmm_stream stream = slot.key.stream;
+    gmm_stream stream = slot.key.stream;
     if (slot.lost != 0 || slot.ended || stream == GMM_STREAM_PER_THREAD) continue;
     {
       MessageGuard message_guard;
