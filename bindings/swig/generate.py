@@ -144,6 +144,8 @@ class Model:
             docs.append('\n'.join(re.sub(r'^\s*\* ?', '', line) for line in match[2].strip().split('\n')).strip())
             return f'‹{len(docs) - 1}›' if match[1] == '*<' else f'«{len(docs) - 1}»'
 
+        # Nothing is passed over in silence, should a declaration have a form that the expressions above do not know.
+        unread = set(re.findall(r'GMM_API\s+gmm_result\s+(gmm_\w+)(?=\(gmm_\w+ \*)|^ +(GMM_\w+)(?:,| = )', text, re.M))
         text = LEFT_TO_C.sub('', re.sub(r'/\*(\*<?)?(.*?)\*/', keep, text, flags=re.S))
         for before, code, after in DECLARATION.findall(text):
             doc = docs[int(after or before)] if after or before else ''
@@ -174,6 +176,10 @@ class Model:
                 self.functions.append(Function(function[1], function[2], parameters, doc))
             if code != 'enum {' and not code.startswith('GMM_'):
                 of_enum = (typedef[3], doc) if typedef and not typedef[1] else (None, '')
+        unread -= {(function.c_name, '') for function in self.functions}
+        unread -= {('', item.c_name) for enum in self.enums for item in enum.items}
+        if unread:
+            raise ValueError(f'the generator does not know the form of {unread}')
 
     def classify(self, struct):
         """Gives each field its place (rule 4 of the interface: no hidden padding, multiples of 8), kind and flags."""
