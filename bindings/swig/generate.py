@@ -753,7 +753,11 @@ class Python(Writer):
                 'from typing import NamedTuple\n\n'
                 + ''.join(f'{name[len("GMM_"):]} = {value}\n' for name, value in self.model.constants.items()),
                 'def _known(kind, value: int):\n    """The enumerator; a number of a newer library stays a number."""\n'
-                '    try:\n        return kind(value)\n    except ValueError:\n        return value\n']
+                '    try:\n        return kind(value)\n    except ValueError:\n        return value\n',
+                'def _text(answer, addresses):\n    """Addresses in hexadecimal, and words for no limit."""\n'
+                '    shown = (hex(value) if name in addresses else "no limit" if value == NO_LIMIT else repr(value)\n'
+                '             for name, value in zip(answer._fields, answer))\n'
+                '    return f"{type(answer).__name__}({\', \'.join(map(\'=\'.join, zip(answer._fields, shown)))})"\n']
         made += [self.enum(one) for one in self.model.enums if not one.c_name or one in self.model.types]
         made += [self.answer(struct) for struct in self.model.values if not struct.is_options]
         (self.out / 'values.py').write_text('\n\n'.join(made))
@@ -796,11 +800,13 @@ class Python(Writer):
         for field in self.shown(struct):
             kind = f'tuple[{self.type_of(field)}, ...]' if field.kind == 'mask' else self.type_of(field)
             fields += f'    {field.c_name}: {kind}\n' + self.doc(field.doc, field.c_name)
+        addresses = [field.c_name for field in self.shown(struct) if field.kind == 'address']
         return (f'class {name}(NamedTuple):\n' + self.doc(struct.doc, name) + fields
                 + f'\n    @classmethod\n    def unpack(cls, data: bytes) -> {name}:\n'
                 f'        """From the bytes of a {struct.c_name}; what an older library lacks is 0."""\n'
                 f'        data = bytes(data[:{struct.size}]).ljust({struct.size}, b\'\\0\')\n'
-                f'        return cls(\n            {values})\n')
+                f'        return cls(\n            {values})\n'
+                f'\n    def __repr__(self) -> str:\n        return _text(self, {addresses})\n')
 
 
 def main():

@@ -39,6 +39,7 @@ def test_texts_of_objects(host):
     with tag.paused():
         assert str(array) == repr(array)
     assert repr(host.stats()).startswith("Statistics(live_tags=") and host.stats() == host.stats()
+    assert "limit_bytes=no limit" in repr(host.stats()) and f"base={buffer.address:#x}, size=" in repr(buffer.info)
     array.free()
     assert str(array) == repr(array) == "<gmm.Array (2, 2) of int8, closed>"
     host.close()
