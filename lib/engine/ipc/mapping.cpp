@@ -134,9 +134,7 @@ Status IpcMapping::unmap() {
       own_->importer_gone(handle_.allocation, true);
       break;
   }
-  form_ = Form::kNone;
-  connection_.close();
-  base_ = nullptr;
+  // The rest stays as it is until the mapping is destroyed, with the table's lock: other threads publish the table.
   return Status();
 }
 
