@@ -101,8 +101,10 @@ int32_t callback_lease_ask(void *user, const gmm_lease_ask *ask) {
   return 0;
 }
 
-/* PyGC_Collect() does nothing in a program that calls the collector at moments of its own. */
+/* PyGC_Collect() does nothing in a program that calls the collector at moments of its own. Only in a call that Python
+ * made: another thread may hold a lock that somebody with the GIL waits for. */
 static int collect_garbage(void *unused, uint32_t before) {
+  if (!gmm_python_thread_is_inside()) return 0;
   PyObject *collector = PyImport_ImportModule("gc");
   PyObject *count = collector ? PyObject_CallMethod(collector, "collect", NULL) : NULL;
   const int has_found = count && PyObject_IsTrue(count) == 1;
@@ -112,15 +114,11 @@ static int collect_garbage(void *unused, uint32_t before) {
   return has_found;
 }
 
-static int collect_none(void *unused, uint32_t before) { return 0; }
-
 int32_t callback_oom(void *user, const gmm_oom_info *info) {
   PyGILState_STATE gil;
   gmm_oom_info own = {0};
   if (!callback_enter(&gil)) return 0;
-  /* In a call that Python made: another thread may hold a lock that somebody with the GIL waits for. */
-  int again = !PyErr_Occurred() &&
-              gmm_bind_collects(info, gmm_python_thread_is_inside() ? collect_garbage : collect_none, NULL, &own);
+  int again = !PyErr_Occurred() && gmm_bind_collects(info, collect_garbage, NULL, &own);
   PyObject *callable =
       again || PyErr_Occurred() ? NULL : handle_callable((Handle *)user, &((Handle *)user)->oom_handler);
   if (callable) again = call(callable, Py_BuildValue("(y#)", &own, (Py_ssize_t)sizeof own), ALL_MAY_END, 1);

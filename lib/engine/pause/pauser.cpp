@@ -42,9 +42,9 @@ void Pauser::query(gmm_tag tag, gmm_tag_info *out) {
 template <typename Fn>
 Status Pauser::in_block(const char *operation, const void *address, uint64_t size, Fn fn) {
   Block block;
-  GMM_TRY(find_block(core, address, operation, &block));
-  const OperationGuard guard(*block.heap);  // a file may be read, and one thread makes the view of a block
-  GMM_TRY(find_block(core, address, operation, &block));
+  HeapLock lock;
+  GMM_TRY(find_locked(core, address, operation, &block, &lock));
+  block.heap->begin_operation();  // a file may be read, and one thread makes the view of a block
   GMM_TRY(check_range(block, address, operation, &size));
   return fn(block, size);
 }
