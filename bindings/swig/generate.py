@@ -451,7 +451,7 @@ $members
             values=', '.join(f'"{own}", {self.show.get(kind, "{own}").format(own=own + call)}' for own, kind in shown))
 
     def encoded(self, struct):
-        """What a class of options gets to encode itself, and the calls that put its fields where C has them."""
+        """The parameters of a class of options' encode(), and the calls that put its fields where C has them."""
         users, puts = [], []
         for field in [each for each in struct.fields if each.kind != 'skip']:
             own, is_optional = self.name_of(struct, field), bool(field.applies) and field.kind != 'tag'

@@ -24,7 +24,7 @@ def is_elf(path):
 
 
 def weak_points(path):
-    """What a linked file lacks."""
+    """Yields each protection that a linked file lacks."""
     header, dynamic, relocations = (run("readelf", "-W", flag, path).stdout for flag in ("-l", "-d", "-h"))
     if "GNU_RELRO" not in header or "NOW" not in dynamic:
         yield f"{path.name}: no full RELRO"

@@ -156,7 +156,7 @@ CASE_OF_KINDS(a_descriptor_carries_the_memory, WITH_FILES) {
   CHECK_EQUAL(stats().imported_bytes, 0);
 }
 
-// Each heap has memory of its own. What the program asks to export has a file whatever else there is.
+// Each heap has memory of its own. Memory that the program asks to export has a file whatever else there is.
 CASE_OF_KINDS(much_memory_needs_few_descriptors, WITH_FILES) {
   enum { HEAPS = 100 };
   if (!shares_descriptors()) SKIP("the device exports no descriptors");

@@ -51,7 +51,7 @@ class Case:
 
 
 class Output:
-    """What a program wrote: its cases, the plan and the words behind it, and the comments after the last case."""
+    """The text of a program: its cases, the plan and the words behind it, and the comments after the last case."""
 
     def __init__(self, lines):
         self.cases, self.plan, self.plan_words, self.comments = [], None, "", []

@@ -107,8 +107,8 @@ class StreamOrder {
   // Those of the bits whose streams were done with memory of this stamp when they were last asked.
   uint64_t done(uint64_t bits, uint64_t stamp) const;
   // Waits for the work behind the last frees on these streams, on external streams, and, if streams are lost, on the
-  // device. Takes the heap's lock off while the host waits, as a callback in a stream may free memory. What a stream in
-  // a graph capture freed stays. The first failure comes after the wait for the others.
+  // device. Takes the heap's lock off while the host waits, as a callback in a stream may free memory. A stream in a
+  // graph capture keeps the memory that it freed. The first failure comes after the wait for the others.
   Status wait_for_frees(uint64_t bits);
   // Waits for external streams on which memory was freed, in the same way. The device's own wait leaves them out.
   Status wait_for_external();
