@@ -174,6 +174,11 @@ static void look_and_return(uint32_t i) {
   CHECK_EQUAL(ask(i, "look", 0, 0).value, 1);
   GIVES(i, GMM_OK, "return", 0, 0);
 }
+static bool has_changed(uint32_t i, int how) {
+  siginfo_t info = {0};
+  return waitid(P_PID, (id_t)processes[i].pid, &info, how | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+}
+
 // The last process's contents are active.
 static void start_all(void) {
   for (uint32_t i = 0; i < PROCESSES; ++i) join(i);
@@ -182,6 +187,8 @@ static void end_all(void) {
   for (uint32_t i = PROCESSES; i-- != 0;) {
     if (!lives[i]) continue;
     tell(i, "end", 0, 0);
+    SOON(has_changed(i, WEXITED));
+    if (!has_changed(i, WEXITED)) kill(processes[i].pid, SIGKILL);
     const int code = second_wait(&processes[i]);
     CHECK_MESSAGE(code == 0, "process %u ended with %d", i, code);
     lives[i] = false;
@@ -202,11 +209,6 @@ static void all_go_on(void) {
   }
 }
 
-static bool has_changed(uint32_t i, int how) {
-  siginfo_t info = {0};
-  return waitid(P_PID, (id_t)processes[i].pid, &info, how | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
-}
-
 // Process `holder` has the device, and `asker` wants it. `struck`, which is one of them or the third, meets the signal
 // at the step.
 static void hand_over(uint32_t asker, uint32_t holder, bool in_use, uint32_t struck, uint32_t step, int number) {
@@ -219,11 +221,14 @@ static void hand_over(uint32_t asker, uint32_t holder, bool in_use, uint32_t str
   else
     GIVES(struck, GMM_OK, "strike", step, (uint64_t)number);
   const double began = now_s();
-  const uint64_t timeout_ms = number == SIGSTOP ? 2 * SHORT_MS : LONG_MS;
-  tell(asker, "ask", 0, timeout_ms);
-  if (struck != asker) {
-    // The others get an answer in time.
-    const answer reply = hear_from(asker);
+  if (struck == asker) {
+    tell(asker, "ask", 0, LONG_MS);
+  } else {
+    // The others get an answer in time. On a slow machine the first request may end before the step comes.
+    answer reply;
+    do {
+      reply = ask(asker, "ask", 0, number == SIGSTOP ? 2 * SHORT_MS : LONG_MS);
+    } while (reply.result == GMM_ERROR_NOT_READY && !has_changed(struck, WSTOPPED) && now_s() - began < SOON_S);
     CHECK_REPLY(reply.result == GMM_OK || (number == SIGSTOP && reply.result == GMM_ERROR_NOT_READY), reply);
     CHECK(now_s() - began < SOON_S);
     if (reply.result == GMM_OK) look_and_return(asker);
@@ -243,8 +248,8 @@ static void hand_over(uint32_t asker, uint32_t holder, bool in_use, uint32_t str
     kill(processes[struck].pid, SIGCONT);
     if (struck == asker) {
       const answer reply = hear_from(asker);
-      CHECK_REPLY(reply.result == GMM_OK || reply.result == GMM_ERROR_NOT_READY, reply);
-      if (reply.result == GMM_OK) GIVES(asker, GMM_OK, "return", 0, 0);
+      CHECK_REPLY(reply.result == GMM_OK, reply);
+      GIVES(asker, GMM_OK, "return", 0, 0);
     }
     // It may get the call of `asked` only now.
     if (in_use && ask(holder, "query", 0, 0).state == GMM_LEASE_IN_USE) ask(holder, "return", 0, 0);
