@@ -164,7 +164,7 @@ typedef struct gmm_pointer_info {
   gmm_tag tag;            /**< 0 for memory that gmm did not allocate */
   gmm_state state;
   gmm_usm usm;
-  uint32_t ipc_routes;      /**< GMM_IPC_ROUTE_* bits */
+  uint32_t ipc_routes;      /**< GMM_IPC_ROUTE_* bits, of memory of this kind and device */
   uint32_t flags;           /**< GMM_POINTER_* bits */
   void *allocation_base;    /**< start of the driver's allocation that the block starts in */
   uint64_t allocation_size; /**< bytes */

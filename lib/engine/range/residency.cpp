@@ -32,9 +32,10 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
   return Status();
 }
 
-// With the lock of the heap: the block, if it may move.
-Status find_movable(Core &core, void *memory, Block *out) {
+// With the lock of this heap: its block, if it may move.
+Status find_movable(Core &core, void *memory, const Heap &heap, Block *out) {
   GMM_TRY(find_block(core, memory, "gmm_move", out));
+  if (out->heap != &heap) return fail(GMM_ERROR_ALREADY_FREED, "gmm_move(%p): another thread freed the block.", memory);
   if (out->paused) return fail(GMM_ERROR_PAUSED, "gmm_move(%p): the block is paused; resume its tag first.", memory);
   Extent &extent = *out->extent;
   const uintptr_t begin = base_of(extent);
@@ -80,7 +81,7 @@ Status check_move(Core &core, void *memory, Device location, gmm_stream stream, 
   GMM_TRY(check_capture(core, block.heap->options().device, memory, stream));
   LockGuard guard(block.heap->mutex);
   Block again;
-  GMM_TRY(find_movable(core, memory, &again));
+  GMM_TRY(find_movable(core, memory, *block.heap, &again));
   *out = ByteRange{again.span->begin(), again.span->bytes()};
   return again.extent->location.load(std::memory_order_relaxed) == location ? is_there() : Status();
 }
@@ -120,7 +121,7 @@ Status move(Core &core, void *memory, Device location, uint32_t flags, gmm_strea
   GMM_TRY(check_capture(core, device, memory, stream));
   const OperationGuard guard(*block.heap);  // a copy is waited for
   Block again;
-  GMM_TRY(find_movable(core, memory, &again));
+  GMM_TRY(find_movable(core, memory, *block.heap, &again));
   if (again.extent->location.load(std::memory_order_relaxed) == location) return is_there();
   return move_extent(core, *again.extent, *block.heap, location, stream);
 }
