@@ -44,6 +44,10 @@ namespace Gmm
         [ThreadStatic]
         private static Exception pending;
 
+        /// <summary>What failed last on this thread.</summary>
+        [ThreadStatic]
+        internal static Exception Last;
+
         private GCHandle self;
 
         /// <summary>The pointer that C gets; null before Hold().</summary>
@@ -87,10 +91,9 @@ namespace Gmm
         /// <summary>Called from C when a call has failed.</summary>
         internal static void Fail(int code, int nativeCode, IntPtr name, IntPtr message)
         {
-            Exception error = pending;
+            Last = pending ?? GmmException.Of(code, nativeCode, Struct.Text(name), Struct.Text(message));
             pending = null;
-            NativePINVOKE.SWIGPendingException.Set(error ?? new GmmException(code, nativeCode, Struct.Text(name),
-                Struct.Text(message)));
+            NativePINVOKE.SWIGPendingException.Set(Last);
         }
 
         internal static byte[] CheckIpcHandle(byte[] handle)

@@ -5,11 +5,13 @@ namespace Gmm
 {
     /// <summary>
     /// A call of the library failed and changed nothing. The message says what was asked, what stood in the way and
-    /// what to do.
+    /// what to do. It is a <see cref="GmmOutOfMemoryException"/> where memory is short. Where a Dispose() fails, the
+    /// InnerException is the failure of the thread before it: a using statement whose body threw would lose that.
     /// </summary>
-    public sealed class GmmException : Exception
+    public class GmmException : Exception
     {
-        internal GmmException(int code, int nativeCode, string name, string message) : base(message)
+        internal GmmException(int code, int nativeCode, string name, string message, Exception before = null)
+            : base(message, before)
         {
             Code = code;
             NativeCode = nativeCode;
@@ -20,6 +22,19 @@ namespace Gmm
         internal GmmException(GmmResult result, string message)
             : this((int)result, 0, Native.gmm_result_name((int)result), message)
         {
+        }
+
+        internal static GmmException Of(int code, int nativeCode, string name, string message)
+        {
+            switch ((GmmResult)code)
+            {
+                case GmmResult.OutOfMemory:
+                case GmmResult.OutOfHostMemory:
+                case GmmResult.LimitExceeded:
+                    return new GmmOutOfMemoryException(code, nativeCode, name, message);
+                default:
+                    return new GmmException(code, nativeCode, name, message);
+            }
         }
 
         /// <summary>The result code of the C interface, below zero.</summary>
@@ -38,7 +53,18 @@ namespace Gmm
 
         /// <inheritdoc/>
         public override string ToString() =>
-            Name + " (" + Code + (NativeCode != 0 ? ", native " + NativeCode : "") + "): " + Message
-                + Environment.NewLine + StackTrace;
+            GetType() + ": " + Name + " (" + Code + (NativeCode != 0 ? ", native " + NativeCode : "") + "): " + Message
+                + (InnerException == null ? "" : " ---> " + InnerException) + Environment.NewLine + StackTrace;
+    }
+
+    /// <summary>
+    /// The device, the host or a limit has no memory left: OutOfMemory, OutOfHostMemory or LimitExceeded.
+    /// </summary>
+    public sealed class GmmOutOfMemoryException : GmmException
+    {
+        internal GmmOutOfMemoryException(int code, int nativeCode, string name, string message)
+            : base(code, nativeCode, name, message)
+        {
+        }
     }
 }

@@ -152,12 +152,17 @@ namespace Gmm
             base.Dispose(disposing);
         }
 
-        /// <summary>Dispose() that throws the failure of the library.</summary>
+        /// <summary>Dispose() that throws the failure of the library, with the failure before it.</summary>
         internal void CloseOrThrow()
         {
+            Exception before = HeldByC.Last;
             disposed = true;
             Dispose();
             Exception error = Interlocked.Exchange(ref failure, null);
+            if (error is GmmException ended)
+            {
+                throw new GmmException(ended.Code, ended.NativeCode, ended.Name, ended.Message, before);
+            }
             if (error != null)
             {
                 throw error;

@@ -181,7 +181,12 @@ internal sealed class CallsTest
             IntPtr block = heap.Allocate(MiB, GmmStream.Default);
             Same(GmmKind.Vmm, context.Query(block).Kind, "the kind");
             heap.Alloc(MiB, GmmStream.Default, "in a heap").Dispose();
-            Fails(GmmResult.Busy, heap.Dispose); // the failure of an end comes out of Dispose()
+            // The failure of an end comes out of Dispose(), with the failure that a using statement would lose by that.
+            Fails<GmmOutOfMemoryException>(() => heap.Alloc(65 * MiB, GmmStream.Default));
+            GmmException end = Fails<GmmException>(heap.Dispose);
+            Same(GmmResult.Busy, end.Result, "the result of the end");
+            Same(GmmResult.LimitExceeded, ((GmmException)end.InnerException).Result, "the failure before");
+            Check(end.ToString().Contains("Gmm.GmmOutOfMemoryException: GMM_ERROR_LIMIT_EXCEEDED"), "both are shown");
             context.Free(block, GmmStream.Default);
         }
     }

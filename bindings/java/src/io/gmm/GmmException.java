@@ -3,9 +3,9 @@ package io.gmm;
 
 /**
  * A call of the library failed and changed nothing. The message says what was asked, what stood in the way and what to
- * do.
+ * do. It is a {@link GmmOutOfMemoryException} where memory is short.
  */
-public final class GmmException extends RuntimeException {
+public class GmmException extends RuntimeException {
     private static final long serialVersionUID = 1L;
 
     private final int code;
@@ -26,7 +26,11 @@ public final class GmmException extends RuntimeException {
 
     /** Called from native.c. */
     static GmmException fromNative(int code, int nativeCode, byte[] name, byte[] message) {
-        return new GmmException(code, nativeCode, Text.decode(name), Text.decode(message));
+        boolean isShort = code == Result.OUT_OF_MEMORY.value() || code == Result.OUT_OF_HOST_MEMORY.value()
+                || code == Result.LIMIT_EXCEEDED.value();
+        return isShort
+                ? new GmmOutOfMemoryException(code, nativeCode, Text.decode(name), Text.decode(message))
+                : new GmmException(code, nativeCode, Text.decode(name), Text.decode(message));
     }
 
     /** The result code of the C interface, below zero. */
@@ -51,6 +55,6 @@ public final class GmmException extends RuntimeException {
 
     @Override
     public String toString() {
-        return name + " (" + code + (nativeCode != 0 ? ", native " + nativeCode : "") + "): " + getMessage();
+        return getClass().getName() + ": " + name + " (" + code + (nativeCode != 0 ? ", native " + nativeCode : "") + "): " + getMessage();
     }
 }

@@ -112,7 +112,8 @@ final class CallbackTest {
         context.setOomHandler(again -> refuse());
         throwsIt(() -> context.alloc(65L << 20, Kind.VMM));
         context.setOomHandler(null);
-        fails(Result.LIMIT_EXCEEDED, () -> context.alloc(65L << 20, Kind.VMM));
+        String text = fails(GmmOutOfMemoryException.class, () -> context.alloc(65L << 20, Kind.VMM)).toString();
+        check(text.startsWith("io.gmm.GmmOutOfMemoryException: GMM_ERROR_LIMIT_EXCEEDED ("), text);
         context.setLimit(null, Context.NO_LIMIT);
         asked.clear();
         try (Context small = Context.open()) {
