@@ -134,8 +134,8 @@ with_dpnp = pytest.mark.skipif(dpnp is None, reason="there is no dpnp")
 NUMBERS = np.arange(24, dtype="f4").reshape(4, 6)
 
 
-#: How dpnp takes memory without a copy. dpnp.asarray() copies every array that is not its own.
-TAKE = {"interface": lambda array: dpnp.ndarray(array.shape, dtype="f4", buffer=dpt.asarray(array, copy=False)),
+#: How dpnp takes memory without a copy.
+TAKE = {"asarray": lambda array: dpnp.asarray(array), "interface": lambda array: dpnp.ndarray(array.shape, dtype="f4", buffer=dpt.asarray(array, copy=False)),
         "tensor": lambda array: dpt.asarray(array, copy=False), "dlpack": lambda array: dpnp.from_dlpack(array)}
 
 
@@ -153,11 +153,16 @@ def test_dpnp_takes_gmms_arrays(context, kind, take):
     assert address_of(seen) == array.address and seen.usm_type == KINDS[kind][0] and seen.shape == (4, 6)
     with pytest.raises(BufferError):
         array.free()  # the memory would go to another block while dpnp writes into it
+    if take != "interface":
+        part = array[1::2, ::3]
+        assert address_of(TAKE[take](part)) == part.address
     seen[1, 2] = 70
     seen.sycl_queue.wait()
     assert array.tolist()[1][2] == 70
     array.fill(0)
     assert dpt.asnumpy(seen if take == "tensor" else seen.get_array()).tolist() == np.zeros((4, 6)).tolist()
+    del seen
+    array.free()
 
 
 @with_dpnp

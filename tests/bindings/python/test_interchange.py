@@ -196,7 +196,7 @@ def test_newer_types_need_a_newer_consumer(host):
 def test_protocols_of_the_gpu(context):
     array = context.zeros((4, 6), "f4")
     for each in (array, array.buffer):
-        assert not hasattr(each, "__sycl_usm_array_interface__")
+        assert not hasattr(each, "__sycl_usm_array_interface__") and not hasattr(each, "sycl_queue")
         assert hasattr(each, "__cuda_array_interface__") != on_host(context)
     if on_host(context):
         refused(TypeError, context.stream().__cuda_stream__, match="CUDA")

@@ -524,7 +524,13 @@ class Array(copies.Located, native.View):
     @property
     def __usm_ndarray__(self) -> Any:
         """An array of dpnp's or dpctl's tensors over this memory. While it lives, free() is refused."""
-        return sycl.tensor_over(self)
+        self._settle()
+        return sycl.exported(self)
+
+    @property
+    def sycl_queue(self) -> Any:
+        """The dpctl.SyclQueue of the tensors that __usm_ndarray__ makes."""
+        return sycl.tensor_of(self).sycl_queue
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """(device type, device id) of DLPack."""

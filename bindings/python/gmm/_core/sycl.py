@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """dpctl beside the SYCL backend: its C library, and gmm's queues as dpctl's objects."""
 import ctypes
+import functools
 import os
 import sys
+import weakref
 
 from gmm._core.errors import NoBackendError
 
@@ -60,20 +62,42 @@ def cached_queue(context, device):
 
 
 class _View:
-    """An array's memory, and an export of it, which ends with this object. dpctl keeps the object with the memory."""
-
     def __init__(self, array):
         self.__sycl_usm_array_interface__ = array.__sycl_usm_array_interface__
-        self.export = array.__dlpack__(max_version=(1, 0))
 
 
-def tensor_over(array):
-    """An array of the tensors of dpnp, or of dpctl's before dpnp 0.20, over the memory of a gmm.Array."""
-    view = _View(array)
-    tensor = sys.modules.get("dpnp.tensor")
-    if tensor is None:
-        import dpctl.tensor as tensor
-    return tensor.asarray(view, copy=False)
+_tensors = weakref.WeakKeyDictionary()  # by gmm.Array
+
+
+def tensor_of(array):
+    """An array of the tensors of dpnp, or of dpctl's before dpnp 0.20, over a gmm.Array. It has no export."""
+    if array not in _tensors:
+        view = _View(array)
+        tensor = sys.modules.get("dpnp.tensor")
+        if tensor is None:
+            import dpctl.tensor as tensor
+        _tensors[array] = tensor.asarray(view, copy=False)
+    return _tensors[array]
+
+
+@functools.lru_cache(maxsize=None)
+def _with_attributes(memory_type):
+    return type(memory_type.__name__, (memory_type,), {})
+
+
+def exported(array):
+    """The tensor of a gmm.Array with an export, which ends with the new tensor's memory.
+
+    Its queue is the same object: dpnp.asarray() copies nothing only where `sycl_queue` of an array and of its
+    `__usm_ndarray__` are one.
+    """
+    tensor = tensor_of(array)
+    memory = _with_attributes(type(tensor.usm_data))(tensor.usm_data)
+    memory.export = array.__dlpack__(max_version=(1, 0))
+    new = type(tensor)(tensor.shape, dtype=tensor.dtype, buffer=memory, strides=tensor.strides,
+                       offset=tensor._element_offset)
+    new.flags["W"] = tensor.flags.writable
+    return new
 
 
 def wait_for_queue(obj, interface=None):
