@@ -25,7 +25,6 @@
 #include <string>
 #include <unordered_set>
 
-#include "guarded.hpp"
 #include "ledger.hpp"
 #include "memory.hpp"
 
@@ -66,6 +65,8 @@ inline DeviceIndex current_device() {
   if (on_cuda) C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
   return device;
 }
+
+inline void check(gmm_result result, const char *what) { TORCH_CHECK(result >= 0, "gmm: ", what, ": ", reason()); }
 
 inline uint64_t address_of(const void *memory) { return reinterpret_cast<uintptr_t>(memory); }
 inline cudaStream_t as_cuda(gmm_stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
@@ -483,11 +484,12 @@ class Allocator final : public CUDAAllocator {
   }
 
   bool checkPoolLiveAllocations(DeviceIndex number, MempoolId id, const std::unordered_set<void *> &expected) override {
-    Device &device = device_of(number);
-    TORCH_CHECK(device.pools.has(id), "Could not find pool of id");
-    const std::vector<void *> live = device.pools.live(id);
-    return live.size() == expected.size() &&
-           std::all_of(live.begin(), live.end(), [&](void *memory) { return expected.count(memory) != 0; });
+    size_t live = 0, found = 0;
+    for (const auto &[segment, part] : device_of(number).pools.checkpoint(id).blocks) {
+      live += part.allocated;
+      found += part.allocated && expected.count(reinterpret_cast<void *>(part.address)) != 0;
+    }
+    return live == expected.size() && found == live;
   }
 
   std::shared_ptr<AllocatorState> getCheckpointState(DeviceIndex number, MempoolId id) override {
@@ -665,7 +667,7 @@ class Allocator final : public CUDAAllocator {
     device.pools.each_segment([&](const Pool &pool, const Segment &segment, const std::vector<Part> &parts) {
       taken[segment.address] = {segment.address, segment.size};
       if (only != PoolId{} && only != pool.id) return;
-      SegmentInfo info = make_segment(device, {segment.address, segment.size}, parts);
+      SegmentInfo info = make_segment(device, segment.address, segment.size, parts);
       info.stream = as_cuda(segment.stream);
       info.is_large = !segment.small;
       info.owner_private_pool_id = pool.id;
@@ -679,17 +681,17 @@ class Allocator final : public CUDAAllocator {
       const uint64_t address = address_of(block.memory);
       taken[address] = {address, rounded(block.requested), block.requested, true, true, block.stream};
     });
-    each_piece(extents, taken, [&](const Range &range, const std::vector<Part> &parts) {
-      out->push_back(make_segment(device, range, parts));
+    each_piece(extents, taken, [&](uint64_t address, uint64_t size, const std::vector<Part> &parts) {
+      out->push_back(make_segment(device, address, size, parts));
     });
   }
 
-  SegmentInfo make_segment(const Device &device, const Range &range, const std::vector<Part> &parts) {
+  SegmentInfo make_segment(const Device &device, uint64_t address, uint64_t size, const std::vector<Part> &parts) {
     SegmentInfo info;
     info.device = device.index;
-    info.address = range.address;
-    info.total_size = range.size;
-    info.is_large = range.size > kSmallSegment;
+    info.address = address;
+    info.total_size = size;
+    info.is_large = size > kSmallSegment;
     for (const Part &part : parts) {
       BlockInfo block;
       block.size = part.size;

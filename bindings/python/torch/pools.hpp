@@ -20,7 +20,7 @@
 #include <tuple>
 #include <utility>
 
-#include "uses.hpp"
+#include "memory.hpp"
 
 namespace gmm_torch {
 
@@ -38,7 +38,7 @@ constexpr uint64_t rounded(uint64_t size) { return size < kRound ? kRound : (siz
 // A part of a segment, as a snapshot describes it.
 struct Part {
   uint64_t address = 0, size = 0, requested = 0;
-  bool allocated = false, active = false;
+  bool allocated = false, active = false;  // active: allocated, or still used by a stream
   gmm_stream stream = nullptr;
 };
 
@@ -51,15 +51,9 @@ struct Segment {
   Pool *pool;
 };
 
-struct PoolBlock {
-  uint64_t address = 0, size = 0, requested = 0;
-  gmm_stream stream = nullptr;
+struct PoolBlock : Part {
   Segment *segment = nullptr;
-  bool allocated = false;
   Uses uses;  // by record_stream()
-
-  bool busy() const { return allocated || !uses.empty(); }
-  Part part() const { return {address, size, allocated ? requested : 0, allocated, busy(), stream}; }
 };
 
 struct BySize {
@@ -126,11 +120,6 @@ class Pools {
     return at == pools_.end() ? 0 : at->second.uses;
   }
 
-  bool has(PoolId id) const {
-    const Guard guard(mutex_);
-    return pools_.count(id) != 0;
-  }
-
   // A block of a pool. may_grow: false leaves it at the memory that the pool has. capturing: no event may be asked.
   PoolBlock *allocate(PoolId id, uint64_t requested, gmm_stream stream, bool capturing, bool may_grow = true) {
     const uint64_t size = rounded(requested);
@@ -179,6 +168,7 @@ class Pools {
   bool free(PoolBlock *block, bool capturing) {
     const Guard guard(mutex_);
     block->allocated = false;
+    block->requested = 0;
     const bool idle = block->uses.empty() || (!capturing && block->uses.have_passed(false));
     if (idle)
       put(block);
@@ -212,7 +202,7 @@ class Pools {
       for (auto next = pool.segments.begin(); next != pool.segments.end();) {
         const auto segment = next++;
         const auto block = pool.blocks.find(segment->first);
-        if (block->second.size != segment->second.size || block->second.busy()) continue;
+        if (block->second.size != segment->second.size || block->second.active) continue;
         idle.push_back({reinterpret_cast<void *>(segment->first), segment->second.size, pool.source});
         pool.free_blocks[segment->second.small].erase(&block->second);
         pool.blocks.erase(block);
@@ -227,20 +217,12 @@ class Pools {
     for (const Idle &each : idle) backing_.give(each.memory, each.size, each.source);
   }
 
-  std::vector<void *> live(PoolId id) const {
-    std::vector<void *> out;
-    for (const auto &[segment, part] : checkpoint(id).blocks)
-      if (part.allocated) out.push_back(reinterpret_cast<void *>(part.address));
-    return out;
-  }
-
   PoolState checkpoint(PoolId id) const {
     PoolState state{id, {}};
     const Guard guard(mutex_);
     const auto at = pools_.find(id);
     if (at == pools_.end()) return state;
-    for (const auto &[address, block] : at->second.blocks)
-      state.blocks.emplace_back(block.segment->address, block.part());
+    for (const auto &[address, block] : at->second.blocks) state.blocks.emplace_back(block.segment->address, block);
     return state;
   }
 
@@ -263,10 +245,8 @@ class Pools {
     pool.blocks.clear();
     for (const auto &[segment, from] : state.blocks) {
       PoolBlock *block = add(pool.segments[segment], from.address, from.size, from.stream);
-      block->allocated = from.allocated;
-      block->requested = from.requested;
       if (from.allocated)
-        made->push_back(block);
+        made->push_back(use(block, from.size, from.requested));
       else
         put(block);
     }
@@ -283,7 +263,7 @@ class Pools {
       for (const auto &[address, segment] : pool.segments) {
         std::vector<Part> parts;
         const auto end = pool.blocks.lower_bound(address + segment.size);
-        for (auto at = pool.blocks.find(address); at != end; ++at) parts.push_back(at->second.part());
+        for (auto at = pool.blocks.find(address); at != end; ++at) parts.push_back(at->second);
         visit(pool, segment, parts);
       }
     }
@@ -315,10 +295,7 @@ class Pools {
   // A free block that is in no set.
   static PoolBlock *add(Segment &segment, uint64_t address, uint64_t size, gmm_stream stream) {
     PoolBlock &block = segment.pool->blocks[address];
-    block.address = address;
-    block.size = size;
-    block.stream = stream;
-    block.segment = &segment;
+    block = {{address, size, 0, false, false, stream}, &segment, {}};
     return &block;
   }
 
@@ -331,7 +308,7 @@ class Pools {
       block->size = size;
       pool.free_blocks[segment.small].insert(add(segment, block->address + size, rest, block->stream));
     }
-    block->allocated = true;
+    block->allocated = block->active = true;
     block->requested = requested;
     return block;
   }
@@ -343,7 +320,7 @@ class Pools {
     auto &free_blocks = segment.pool->free_blocks[segment.small];
     const auto join = [&](auto first, auto second) {
       if (first->second.segment != &segment || second->second.segment != &segment) return false;
-      if (first->second.busy() || second->second.busy()) return false;
+      if (first->second.active || second->second.active) return false;
       free_blocks.erase(&first->second);
       free_blocks.erase(&second->second);
       first->second.size += second->second.size;
@@ -351,7 +328,7 @@ class Pools {
       return true;
     };
     auto at = blocks.find(block->address);
-    at->second.requested = 0;
+    block->active = false;
     if (const auto after = std::next(at); after != blocks.end()) join(at, after);
     if (at != blocks.begin())
       if (const auto before = std::prev(at); join(before, at)) at = before;
