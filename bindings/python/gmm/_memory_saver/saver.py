@@ -34,8 +34,9 @@ class MemorySaver:
 
     def _end(self):
         self._pools.clear()
-        if self._uses_files:  # they have names
-            self._library.remove_backup_files()
+        if self._uses_files and self._library.cdll.gmm_preload_active():  # they have names
+            self._library.context.discard_backup()
+            self._library.context.trim()
 
     @contextlib.contextmanager
     def region(self, tag, enable_cpu_backup, enable_disk_backup=False, cpu_backup_backend=None):
