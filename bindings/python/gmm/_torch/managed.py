@@ -180,13 +180,11 @@ def alias(tensor, device):
 
 
 def _span(tensor):
-    """(address, bytes) of the range from a tensor's first to its last element."""
+    """The bytes from a tensor's first to its last element."""
     if tensor.numel() == 0:
-        return 0, 0
-    low = sum(min(0, (size - 1) * stride) for size, stride in zip(tensor.size(), tensor.stride()))
-    high = sum(max(0, (size - 1) * stride) for size, stride in zip(tensor.size(), tensor.stride()))
-    size = tensor.element_size()
-    return tensor.data_ptr() + low * size, (high - low + 1) * size
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride()))
+    return (last + 1) * tensor.element_size()
 
 
 def hint(tensor, device, other, stream):
@@ -194,11 +192,11 @@ def hint(tensor, device, other, stream):
 
     other: the GPU that still maps the pages when they move to the host.
     """
-    address, size = _span(tensor)
+    size = _span(tensor)
     if size:
         lib = library.load()
         gpu = ordinal(other) if other.type == "cuda" else 0
-        lib.check(lib.move(address, size, ordinal(device), gpu, stream))
+        lib.check(lib.move(tensor.data_ptr(), size, ordinal(device), gpu, stream))
 
 
 def record(tensor, device, stream):
@@ -310,8 +308,7 @@ def _copied(tensor, kind):
     storage = _empty(torch.uint8, device).untyped_storage()
     # As clone() decides: a dense tensor without overlaps has the same strides, any other becomes contiguous.
     pattern = torch.empty_like(tensor, device="meta")
-    last = sum((size - 1) * stride for size, stride in zip(pattern.size(), pattern.stride()))
-    nbytes = (last + 1) * tensor.element_size()
+    nbytes = _span(pattern)
     lib = library.load()
     lib.must(lib.take_cpu_tensors(), "gmm.torch: ")
     lib.must(lib.assign(storage._cdata, nbytes, ordinal(device), kind, stream_of(device)),

@@ -15,12 +15,7 @@ import os
 import threading
 
 
-class _Threads(threading.local):
-    def __init__(self):
-        self.uses = []  # of this thread, innermost last
-
-
-_threads = _Threads()
+_threads = threading.local()
 _lock = threading.RLock()  # reentrant: the garbage collector may end a with block anywhere
 _busy = 0  # uses and captures of all threads that are under way
 _retired = []  # pools to destroy once nothing is under way
@@ -71,7 +66,7 @@ def use(torch, pools, ended=None):
 
     ended: called at the end, while the thread uses no pool.
     """
-    uses = _threads.uses
+    uses = _threads.__dict__.setdefault("uses", [])  # of this thread, innermost last
     outer = uses[-1] if uses else None
     if outer is not None:
         outer["begun"].close()
