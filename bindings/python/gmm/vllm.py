@@ -82,7 +82,6 @@ class CuMemAllocator:
             self._expandable_segments_off(stack)
             before, self.current_tag = self.current_tag, tag
             stack.callback(setattr, self, "current_tag", before)
-            stack.enter_context(_pools.autograd_stays(torch))
             stack.enter_context(library.region(_PREFIX + tag))
             # The block destroys its pools. Tensors that outlive it return their memory when they are freed and the
             # cache is emptied.

@@ -45,8 +45,7 @@ class MemorySaver:
         if enable_cpu_backup:
             backend = cpu_backup_backend or self._binary_wrapper.cdll.tms_get_cpu_backup_backend().decode("utf-8")
         with self._pools.use((tag, enable_cpu_backup, enable_disk_backup, backend)):
-            with pools.autograd_stays(torch), self._library.region(tag, enable_cpu_backup, cpu_backup_backend,
-                                                                   enable_disk_backup):
+            with self._library.region(tag, enable_cpu_backup, cpu_backup_backend, enable_disk_backup):
                 yield
 
     @contextlib.contextmanager
@@ -57,7 +56,7 @@ class MemorySaver:
         outside = pools.use(torch, [])
         with outside, pools.capturing(torch):
             graph = torch.cuda.graph(cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode)
-            with graph, pools.autograd_stays(torch), self._library.region(tag, enable_cpu_backup, cpu_backup_backend):
+            with graph, self._library.region(tag, enable_cpu_backup, cpu_backup_backend):
                 yield
 
     @contextlib.contextmanager

@@ -79,7 +79,7 @@ class TaggedPool(torch.cuda.MemPool):
         A backward inside of it stays on the thread.
         """
         device = torch.cuda.current_device() if device is None else torch.cuda._utils._get_device_index(device)
-        with pools.autograd_stays(torch), pools.use(torch, [(device, self)]):
+        with pools.use(torch, [(device, self)]):
             yield self
 
     def __del__(self):

@@ -64,7 +64,7 @@ def _begin(torch, pools):
 def use(torch, pools, ended=None):
     """Routes the allocations of this thread to pools, which are pairs of a device and its pool.
 
-    ended: called at the end, while the thread uses no pool.
+    A backward runs on this thread, because PyTorch's pools do not route the threads of autograd. ended: called at the end, while the thread uses no pool.
     """
     uses = _threads.__dict__.setdefault("uses", [])  # of this thread, innermost last
     outer = uses[-1] if uses else None
@@ -75,7 +75,8 @@ def use(torch, pools, ended=None):
         mine["begun"] = _begin(torch, pools)
         try:
             uses.append(mine)
-            yield
+            with torch.autograd.set_multithreading_enabled(False):
+                yield
         finally:
             uses.remove(mine)
             mine["begun"].close()
@@ -159,11 +160,3 @@ def expandable_segments():
     """
     return next((name for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
                  if "expandable_segments:True" in os.environ.get(name, "")), None)
-
-
-def autograd_stays(torch):
-    """Runs a backward on the calling thread.
-
-    The threads of autograd, which PyTorch's pools do not route, then allocate nothing.
-    """
-    return torch.autograd.set_multithreading_enabled(False)
