@@ -318,10 +318,8 @@ class Allocator final : public CUDAAllocator {
     gmm_device_info info = sized<gmm_device_info>();
     check(gmm_device_query(context(), number, &info), "cacheInfo");
     size_t most = std::max<size_t>(*largest, info.free_memory);
-    device_of(number).pools.each_segment([&](const Pool &, const Segment &, const std::vector<Part> &parts) {
-      for (const Part &part : parts)
-        if (!part.active) most = std::max<size_t>(most, part.size);
-    });
+    for (const PoolPart &each : device_of(number).pools.parts())
+      if (!each.part.active) most = std::max<size_t>(most, each.part.size);
     *largest = most;
   }
 
@@ -485,15 +483,15 @@ class Allocator final : public CUDAAllocator {
 
   bool checkPoolLiveAllocations(DeviceIndex number, MempoolId id, const std::unordered_set<void *> &expected) override {
     size_t live = 0, found = 0;
-    for (const auto &[segment, part] : device_of(number).pools.checkpoint(id).blocks) {
-      live += part.allocated;
-      found += part.allocated && expected.count(reinterpret_cast<void *>(part.address)) != 0;
+    for (const PoolPart &each : device_of(number).pools.parts(id)) {
+      live += each.part.allocated;
+      found += each.part.allocated && expected.count(reinterpret_cast<void *>(each.part.address)) != 0;
     }
     return live == expected.size() && found == live;
   }
 
   std::shared_ptr<AllocatorState> getCheckpointState(DeviceIndex number, MempoolId id) override {
-    return std::make_shared<State>(device_of(number).pools.checkpoint(id));
+    return std::make_shared<State>(PoolState{id, device_of(number).pools.parts(id)});
   }
 
   CheckpointDelta setCheckpointPoolState(DeviceIndex number, std::shared_ptr<AllocatorState> state) override {
@@ -664,15 +662,19 @@ class Allocator final : public CUDAAllocator {
   // one pool; {0, 0}: all.
   void add_segments(Device &device, PoolId only, std::vector<SegmentInfo> *out) {
     std::map<uint64_t, Part> taken;  // gmm's own blocks and the pools' segments
-    device.pools.each_segment([&](const Pool &pool, const Segment &segment, const std::vector<Part> &parts) {
+    const std::vector<PoolPart> all = device.pools.parts();
+    for (auto at = all.begin(); at != all.end();) {
+      const auto &[pool, segment, first] = *at;
+      std::vector<Part> parts;
+      for (; at != all.end() && at->segment.address == segment.address; ++at) parts.push_back(at->part);
       taken[segment.address] = {segment.address, segment.size};
-      if (only != PoolId{} && only != pool.id) return;
+      if (only != PoolId{} && only != pool) continue;
       SegmentInfo info = make_segment(device, segment.address, segment.size, parts);
       info.stream = as_cuda(segment.stream);
       info.is_large = !segment.small;
-      info.owner_private_pool_id = pool.id;
+      info.owner_private_pool_id = pool;
       out->push_back(std::move(info));
-    });
+    }
     if (only != PoolId{}) return;
     std::map<uint64_t, uint64_t> extents;
     check(extents_of(device.index, &extents), "memory_snapshot");

@@ -72,10 +72,16 @@ struct Pool {
   std::set<PoolBlock *, BySize> free_blocks[2];
 };
 
-// A pool's blocks at one moment.
+// A block of a pool at one moment.
+struct PoolPart {
+  PoolId pool;
+  Segment segment;
+  Part part;
+};
+
 struct PoolState {
   PoolId id;
-  std::vector<std::pair<uint64_t, Part>> blocks;  // each with its segment's address
+  std::vector<PoolPart> parts;
 };
 
 // The services that the pools of a device need.
@@ -217,13 +223,14 @@ class Pools {
     for (const Idle &each : idle) backing_.give(each.memory, each.size, each.source);
   }
 
-  PoolState checkpoint(PoolId id) const {
-    PoolState state{id, {}};
+  // The blocks of all segments, by pool and address. only: of one pool; {0, 0}: of all.
+  std::vector<PoolPart> parts(PoolId only = {}) const {
+    std::vector<PoolPart> out;
     const Guard guard(mutex_);
-    const auto at = pools_.find(id);
-    if (at == pools_.end()) return state;
-    for (const auto &[address, block] : at->second.blocks) state.blocks.emplace_back(block.segment->address, block);
-    return state;
+    for (const auto &[id, pool] : pools_)
+      if (only == PoolId{} || only == id)
+        for (const auto &[address, block] : pool.blocks) out.push_back({id, *block.segment, block});
+    return out;
   }
 
   // Makes a pool's blocks those of a state. Segments that are newer become free. freed: the blocks that were allocated;
@@ -233,18 +240,18 @@ class Pools {
     const Guard guard(mutex_);
     process_events(true);
     const auto found = pools_.find(state.id);
-    if (found == pools_.end()) return state.blocks.empty();
+    if (found == pools_.end()) return state.parts.empty();
     Pool &pool = found->second;
-    for (const auto &[segment, part] : state.blocks)
-      if (pool.segments.count(segment) == 0) return false;
+    for (const PoolPart &each : state.parts)
+      if (pool.segments.count(each.segment.address) == 0) return false;
     for (const PoolBlock *block : waiting_)
       if (block->segment->pool == &pool) return false;
     for (const auto &[address, block] : pool.blocks)
       if (block.allocated) freed->push_back(reinterpret_cast<void *>(address));
     for (auto &free_blocks : pool.free_blocks) free_blocks.clear();
     pool.blocks.clear();
-    for (const auto &[segment, from] : state.blocks) {
-      PoolBlock *block = add(pool.segments[segment], from.address, from.size, from.stream);
+    for (const auto &[id, segment, from] : state.parts) {
+      PoolBlock *block = add(pool.segments[segment.address], from.address, from.size, from.stream);
       if (from.allocated)
         made->push_back(use(block, from.size, from.requested));
       else
@@ -253,20 +260,6 @@ class Pools {
     for (auto &[address, segment] : pool.segments)
       if (pool.blocks.count(address) == 0) put(add(segment, address, segment.size, segment.stream));
     return true;
-  }
-
-  // Calls visit(const Pool &, const Segment &, std::vector<Part>) for the segments of all pools.
-  template <class Visit>
-  void each_segment(Visit visit) const {
-    const Guard guard(mutex_);
-    for (const auto &[id, pool] : pools_) {
-      for (const auto &[address, segment] : pool.segments) {
-        std::vector<Part> parts;
-        const auto end = pool.blocks.lower_bound(address + segment.size);
-        for (auto at = pool.blocks.find(address); at != end; ++at) parts.push_back(at->second);
-        visit(pool, segment, parts);
-      }
-    }
   }
 
  private:
