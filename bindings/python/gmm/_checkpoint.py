@@ -14,13 +14,22 @@ It imports nothing of gmm. It also asks NVML, as the driver saves no process's u
 """
 import contextlib
 import ctypes
+import enum
 import json
 import sys
 import time
 
-RUNNING, LOCKED, CHECKPOINTED, FAILED = range(4)
 _NOT_AVAILABLE = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
 _MOST_PROCESSES = 4096
+
+
+class ProcessState(enum.IntEnum):
+    """The driver's state of a process: CUprocessState."""
+
+    RUNNING = 0
+    LOCKED = 1
+    CHECKPOINTED = 2
+    FAILED = 3
 
 
 class Refused(Exception):
@@ -132,18 +141,18 @@ def suspend(pids, milliseconds):
     """All are locked before one is checkpointed: collectives and shared memory tie them together."""
     deadline = time.monotonic() + milliseconds / 1000
     states = {pid: _driver.state(pid) for pid in pids}
-    going = [pid for pid in pids if states[pid] != CHECKPOINTED]
+    going = [pid for pid in pids if states[pid] != ProcessState.CHECKPOINTED]
     if not going:
         return {}
     try:
         for pid in going:
-            if states[pid] != LOCKED:  # a process without CUDA: the driver says so
+            if states[pid] != ProcessState.LOCKED:  # a process without CUDA: the driver says so
                 step("lock", pid, max(1, round((deadline - time.monotonic()) * 1000)))
         before = devices(going)  # they allocate until they are locked
         for pid in going:
             step("checkpoint", pid)
     except BaseException as error:  # nobody else knows what to undo
-        resume(going, [pid for pid in going if states[pid] == LOCKED])
+        resume(going, [pid for pid in going if states[pid] == ProcessState.LOCKED])
         if isinstance(error, Refused):
             return {}
         raise
@@ -156,7 +165,7 @@ def resume(pids, stay_locked=()):
     The driver is asked where each process is, as a step may have been interrupted. A process that does not use CUDA, or
     has died, stays as it is.
     """
-    for name, state in (("restore", CHECKPOINTED), ("unlock", LOCKED)):
+    for name, state in (("restore", ProcessState.CHECKPOINTED), ("unlock", ProcessState.LOCKED)):
         for pid in pids:
             if _driver.state(pid) == state and not (name == "unlock" and pid in stay_locked):
                 with contextlib.suppress(Refused, OSError):
@@ -165,7 +174,7 @@ def resume(pids, stay_locked=()):
 
 def lacking(pids, needs):
     """The answer where a device has less free memory than the processes had on it; None: it has enough."""
-    if needs and any(_driver.state(pid) == CHECKPOINTED for pid in pids):
+    if needs and any(_driver.state(pid) == ProcessState.CHECKPOINTED for pid in pids):
         for uuid, (memory, _held) in devices().items():
             if memory.free < needs.get(uuid, 0):
                 return {"end": "memory", "uuid": uuid, "free": memory.free, "need": needs[uuid]}

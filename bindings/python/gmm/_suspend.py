@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import enum
 import errno
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import time
 from typing import NamedTuple
 
+from gmm import _checkpoint
+from gmm._checkpoint import ProcessState
 from gmm._core import errors
 
-_HELPER = str(pathlib.Path(__file__).with_name("_checkpoint.py"))
 _DRIVER = "libcuda.so.1"
 _STUCK = 2, 304  # of a restore without memory, and of each after it (cuda-checkpoint#44)
 _LOCK_LATE = 600  # CUDA_ERROR_NOT_READY
 _UNDO_SECONDS = 30.0
-
-
-class ProcessState(enum.IntEnum):
-    """The driver's state of a process: CUprocessState."""
-
-    RUNNING = 0
-    LOCKED = 1
-    CHECKPOINTED = 2
-    FAILED = 3
 
 
 class CheckpointError(RuntimeError):
@@ -93,14 +83,14 @@ def _check_alive(verb, pids, rest=""):
 
 
 class _Answer:
-    """The helper's lines: the steps that it began, and its last one, None if it was ended before."""
+    """The helper's lines: the steps that it began, and its last one, {} if it was ended before."""
 
     def __init__(self, out):
         lines = [json.loads(line) for line in out.splitlines() if line.endswith("}")]
-        self.begun = [line for line in lines if "step" in line and line["pid"]]
-        self.end = lines[-1] if lines and "end" in lines[-1] else None
-        self.failures = (self.end or {}).get("failures", ())
-        self.states = {int(pid): code for pid, code in (self.end or {}).get("states", {}).items()}
+        self.begun = [line for line in lines if "step" in line]
+        self.end = next((line for line in lines if "end" in line), {})
+        self.failures = self.end.get("failures", ())
+        self.states = {int(pid): code for pid, code in self.end.get("states", {}).items()}
 
     def state(self, pid):
         code = self.states.get(pid, -1)
@@ -129,7 +119,7 @@ def _run(verb, pids, timeout, needs=(), heard=None):
     if not sys.executable:
         raise errors.NotSupportedError(f"{verb}: sys.executable names no Python to run the driver's calls")
     # The locks end before the helper is given up, so that it brings the others back.
-    command = [sys.executable, "-I", "-S", _HELPER, os.environ.get("GMM_CUDA_DRIVER") or _DRIVER, verb,
+    command = [sys.executable, "-I", "-S", _checkpoint.__file__, os.environ.get("GMM_CUDA_DRIVER") or _DRIVER, verb,
                str(max(1, round(timeout * 750))), json.dumps(dict(needs)), *map(str, pids)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True, start_new_session=True)  # a terminal's Ctrl-C is for this process alone
@@ -146,7 +136,7 @@ def _run(verb, pids, timeout, needs=(), heard=None):
         raise
     heard.append(out)
     answer = _Answer(out)
-    if answer.end is None:
+    if not answer.end:
         where = f"in the {answer.begun[-1]['step']} of process {answer.begun[-1]['pid']}" if answer.begun else \
             "before its first step"
         rest = _bring_back(verb, out, timeout)
