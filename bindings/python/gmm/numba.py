@@ -40,6 +40,7 @@ from gmm import _native as native
 from gmm._context import Context
 from gmm._core.enums import IpcRoute, Kind, State
 from gmm._core.errors import ERRORS, Error
+from gmm._core.resource import need_cuda
 
 __all__ = ["HostOnlyMemoryManager", "IpcHandle", "MemoryManager", "use"]
 
@@ -70,12 +71,7 @@ def _living(wanted, device, handle):
     number = int(driver.cuCtxGetId(handle))  # a primary context's successor may have its address
     with _lock:
         for _ in range(2):
-            context = _default.context() if wanted is None else wanted
-            if context.info.backend_name != "cuda":
-                raise RuntimeError(
-                    f"Numba needs CUDA memory, but {'the default gmm context' if wanted is None else repr(wanted)} has "
-                    f"the {context.info.backend_name} backend: "
-                    "unset GMM_BACKEND, or name another context by gmm.numba.use(context)")
+            context = need_cuda(_default.context() if wanted is None else wanted, "Numba")
             if _primary.setdefault(context, {}).setdefault(device, number) == number:
                 return context
             if wanted is not None:

@@ -8,6 +8,7 @@ from numba.cuda.cudadrv import driver as numba_driver
 from numba.cuda.cudadrv.driver import Device, MemoryPointer, binding
 
 from gmm import _default
+from gmm._core.resource import need_cuda
 
 
 class IpcHandle(cuda.IpcHandle):
@@ -26,10 +27,7 @@ class IpcHandle(cuda.IpcHandle):
             raise ValueError("IpcHandle is already opened")
         if self.base is not None:
             raise ValueError("opening IpcHandle from original process")
-        importer = _default.context()
-        if importer.info.backend_name != "cuda":
-            raise RuntimeError("the handle names CUDA memory, but the default gmm context has the "
-                               f"{importer.info.backend_name} backend: unset GMM_BACKEND")
+        importer = need_cuda(_default.context(), "the handle")
         self._impl = importer.ipc_import(self.handle, device=int(context.device.id))
         return MemoryPointer(weakref.proxy(context), binding.CUdeviceptr(self._impl.address), self.size)
 

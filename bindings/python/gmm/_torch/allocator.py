@@ -12,7 +12,7 @@ import torch
 
 from gmm import _native as native
 from gmm._core.enums import Kind
-from gmm._core.resource import resource_tag
+from gmm._core.resource import need_cuda, resource_tag
 from gmm._core.tag import Tag
 from gmm._default import context as default_context
 from gmm._torch import library, pools
@@ -29,10 +29,7 @@ def is_used() -> bool:
 def _need_cuda(caller):
     if not torch.cuda.is_available():
         raise RuntimeError(f"{caller}: PyTorch sees no CUDA device")
-    backend = default_context().info.backend_name
-    if backend != "cuda":
-        raise RuntimeError(f"{caller}: gmm's default context has the {backend!r} backend; "
-                           "unset GMM_BACKEND, or open the context on a machine with a CUDA driver")
+    need_cuda(default_context(), caller)
 
 
 def use(kind: Kind | None = None) -> None:

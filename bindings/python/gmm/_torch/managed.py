@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from gmm._core.enums import Kind
+from gmm._core.resource import need_cuda
 from gmm._default import context as default_context
 from gmm._torch import allocator
 from gmm._torch import library
@@ -329,8 +330,8 @@ def manage_memory(tensor: torch.Tensor) -> torch.Tensor:
     lib = library.load()
     if tensor.device.type == "cpu":
         lib.check(lib.host_start(torch.cuda.current_device() if torch.cuda.is_available() else 0))
-    elif lib.context.info.backend_name != "cuda":
-        raise RuntimeError("gmm.torch.manage_memory(): gmm's default context has the host backend; unset GMM_BACKEND")
+    else:
+        need_cuda(lib.context, "gmm.torch.manage_memory() of a CUDA tensor")
     return _copied(tensor, int(Kind.MANAGED))
 
 
