@@ -91,7 +91,10 @@ def _bring_back(verb, out, timeout):
 
 
 def _run(verb, pids, timeout, needs=(), heard=None):
-    """Runs the helper and raises its failure. Returns its last line. heard: a list that receives what it wrote, also at an interrupt."""
+    """Runs the helper and raises its failure. Returns its last line.
+
+    heard: a list that receives what it wrote, also at an interrupt.
+    """
     heard = [] if heard is None else heard
     if not sys.executable:
         raise errors.NotSupportedError(f"{verb}: sys.executable names no Python to run the driver's calls")

@@ -70,8 +70,8 @@ struct Fields {
 };
 #endif
 
-/* The end of a reference to a context. That may wait for a thread that wants Python's lock. At the interpreter's end the
- * context stays: the process's end frees it. */
+/* Ends a reference to a context. The end of a context may wait for a thread that wants Python's lock. At the
+ * interpreter's end the context stays: the process's end frees it. */
 void release(gmm_context *context) {
   if (!Py_IsInitialized()) return;
   void *state = PyGILState_Check() ? PyEval_SaveThread() : nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// gmm under PyTorch, and the functions that gmm/_torch/library.py calls by ctypes. library.py compiles this file against
-// the headers of the installed PyTorch at the first use, and links it with the package's libgmm. All memory is that of
-// gmm.context(), so statistics, tags and pauses of Python see the tensors.
+// gmm under PyTorch, and the functions that gmm/_torch/library.py calls by ctypes. That module compiles this file
+// against the headers of the installed PyTorch at the first use, and links it with the package's libgmm. All memory is
+// that of gmm.context(), so statistics, tags and pauses of Python see the tensors.
 //
 // GMM_TORCH_CUDA: PyTorch is built for CUDA.
 #include <c10/core/CPUAllocator.h>

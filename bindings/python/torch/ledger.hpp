@@ -274,8 +274,8 @@ class Ring {
   size_t most_ = 1;
 };
 
-// Calls visit(address, size, parts) for the memory of extents, in pieces without gaps: touching extents are one piece, and each
-// hole ends one. taken: the live blocks by address, and the holes, whose part is not allocated.
+// Calls visit(address, size, parts) for the memory of extents, in pieces without gaps: touching extents are one piece,
+// and each hole ends one. taken: the live blocks by address, and the holes, whose part is not allocated.
 template <class Visit>
 void each_piece(std::map<uint64_t, uint64_t> extents, const std::map<uint64_t, Part> &taken, Visit visit) {
   std::vector<Part> parts;

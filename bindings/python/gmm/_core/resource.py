@@ -20,8 +20,8 @@ def need_cuda(context, user):
     """The context. RuntimeError where its memory is not CUDA memory, which the user, by name, needs."""
     backend = context.info.backend_name
     if backend != "cuda":
-        raise RuntimeError(f"{user} needs CUDA memory, but {context!r} has the {backend} backend: unset GMM_BACKEND, or "
-                           "name a context of the cuda backend, for which a driver and a device must answer")
+        raise RuntimeError(f"{user} needs CUDA memory, but {context!r} has the {backend} backend: unset GMM_BACKEND, "
+                           "or name a context of the cuda backend, for which a driver and a device must answer")
     return context
 
 

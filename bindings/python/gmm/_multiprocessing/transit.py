@@ -3,8 +3,8 @@
 
 The sender holds a reference to each object that it sends. The receiver imports the memory, or fails to, and then sends
 the object's receipt back: 16 random bytes in a datagram. The sender drops the reference when the receipt arrives. The
-socket has a name in the abstract namespace, which needs no file and ends with the process. Other users see the name, and
-cannot guess a receipt.
+socket has a name in the abstract namespace, which needs no file and ends with the process. Other users can find that
+name, but cannot guess a receipt.
 """
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ def _begin(torch, pools):
 def use(torch, pools, ended=None):
     """Routes the allocations of this thread to pools, which are pairs of a device and its pool.
 
-    A backward runs on this thread, because PyTorch's pools do not route the threads of autograd. ended: called at the end, while the thread uses no pool.
+    A backward runs on this thread, because PyTorch's pools do not route the threads of autograd.
+    ended: called at the end, while the thread uses no pool.
     """
     uses = _threads.__dict__.setdefault("uses", [])  # of this thread, innermost last
     outer = uses[-1] if uses else None
