@@ -181,8 +181,9 @@ struct Device final : Backing {
 void raw_deleter_function(void *memory);
 
 struct State final : AllocatorState {
-  explicit State(PoolState from) : blocks(std::move(from)) {}
-  PoolState blocks;
+  State(PoolId from, std::vector<PoolPart> at_once) : id(from), parts(std::move(at_once)) {}
+  PoolId id;
+  std::vector<PoolPart> parts;
 };
 
 class Allocator final : public CUDAAllocator {
@@ -491,7 +492,7 @@ class Allocator final : public CUDAAllocator {
   }
 
   std::shared_ptr<AllocatorState> getCheckpointState(DeviceIndex number, MempoolId id) override {
-    return std::make_shared<State>(PoolState{id, device_of(number).pools.parts(id)});
+    return std::make_shared<State>(id, device_of(number).pools.parts(id));
   }
 
   CheckpointDelta setCheckpointPoolState(DeviceIndex number, std::shared_ptr<AllocatorState> state) override {
@@ -501,7 +502,7 @@ class Allocator final : public CUDAAllocator {
     CheckpointDelta delta;
     std::vector<void *> freed;
     std::vector<PoolBlock *> made;
-    TORCH_CHECK(device.pools.restore(mine->blocks, &freed, &made),
+    TORCH_CHECK(device.pools.restore(mine->id, mine->parts, &freed, &made),
                 "gmm: the pool's memory of the checkpoint is gone, or a stream still uses a block of it");
     for (void *memory : freed) {
       Live live;
@@ -513,7 +514,7 @@ class Allocator final : public CUDAAllocator {
     }
     for (PoolBlock *block : made) {
       void *memory = reinterpret_cast<void *>(block->address);
-      ledger_.insert({memory, block->requested, block->stream, block, nullptr, mine->blocks.id, number});
+      ledger_.insert({memory, block->requested, block->stream, block, nullptr, mine->id, number});
       device.stats.allocate(block->size, block->requested);
       delta.dataptrs_allocd.emplace_back(memory, memory, &raw_deleter_function,
                                          c10::Device(c10::DeviceType::CUDA, number));

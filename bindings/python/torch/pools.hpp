@@ -79,11 +79,6 @@ struct PoolPart {
   Part part;
 };
 
-struct PoolState {
-  PoolId id;
-  std::vector<PoolPart> parts;
-};
-
 // The services that the pools of a device need.
 class Backing {
  public:
@@ -233,16 +228,17 @@ class Pools {
     return out;
   }
 
-  // Makes a pool's blocks those of a state. Segments that are newer become free. freed: the blocks that were allocated;
-  // made: those that are now. False: a segment of the state is gone, or a freed block's stream cannot be waited for;
+  // Makes a pool's blocks those of parts(). Segments that are newer become free. freed: the blocks that were allocated;
+  // made: those that are now. False: a segment of them is gone, or a freed block's stream cannot be waited for;
   // nothing changes.
-  bool restore(const PoolState &state, std::vector<void *> *freed, std::vector<PoolBlock *> *made) {
+  bool restore(PoolId id, const std::vector<PoolPart> &wanted, std::vector<void *> *freed,
+               std::vector<PoolBlock *> *made) {
     const Guard guard(mutex_);
     process_events(true);
-    const auto found = pools_.find(state.id);
-    if (found == pools_.end()) return state.parts.empty();
+    const auto found = pools_.find(id);
+    if (found == pools_.end()) return wanted.empty();
     Pool &pool = found->second;
-    for (const PoolPart &each : state.parts)
+    for (const PoolPart &each : wanted)
       if (pool.segments.count(each.segment.address) == 0) return false;
     for (const PoolBlock *block : waiting_)
       if (block->segment->pool == &pool) return false;
@@ -250,7 +246,7 @@ class Pools {
       if (block.allocated) freed->push_back(reinterpret_cast<void *>(address));
     for (auto &free_blocks : pool.free_blocks) free_blocks.clear();
     pool.blocks.clear();
-    for (const auto &[id, segment, from] : state.parts) {
+    for (const auto &[of_pool, segment, from] : wanted) {
       PoolBlock *block = add(pool.segments[segment.address], from.address, from.size, from.stream);
       if (from.allocated)
         made->push_back(use(block, from.size, from.requested));

@@ -21,8 +21,8 @@ class IpcHandle(cuda.IpcHandle):
     def __init__(self, base, handle, size, source_info=None, offset=0):
         super().__init__(base, bytes(handle), size, source_info=source_info, offset=offset)
 
-    def _import(self, context):
-        """The memory for a context of Numba; close() of Numba's class closes the gmm.Buffer."""
+    def open_direct(self, context):
+        """Maps the memory for the context; close() of Numba's class closes the gmm.Buffer."""
         if self._impl is not None:
             raise ValueError("IpcHandle is already opened")
         if self.base is not None:
@@ -31,15 +31,11 @@ class IpcHandle(cuda.IpcHandle):
         self._impl = importer.ipc_import(self.handle, device=int(context.device.id))
         return MemoryPointer(weakref.proxy(context), binding.CUdeviceptr(self._impl.address), self.size)
 
-    def open_direct(self, context):
-        """Maps the memory for the context."""
-        return self._import(context)
-
     def open_staged(self, context):
         """Copies the memory to the context's device, which cannot reach it."""
         self._sentry_source_info()
         with cuda.gpus[int(Device.from_identity(self.source_info).id)]:
-            source = self._import(cuda.current_context())
+            source = self.open_direct(cuda.current_context())
         copied = context.memalloc(self.size)  # the copy goes through the host
         try:
             numba_driver.device_to_device(copied, source, self.size)
