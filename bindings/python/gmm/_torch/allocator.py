@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import threading
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from gmm._default import context as default_context
 from gmm._torch import library, pools
 
 _is_used = False
-lock = threading.RLock()  # around work that is done once and may take seconds
 
 
 def is_used() -> bool:
@@ -50,7 +48,7 @@ def use(kind: Kind | None = None) -> None:
     file is missing and cannot be compiled.
     """
     global _is_used  # pylint: disable=global-statement
-    with lock:
+    with library.lock:
         _need_cuda("gmm.torch.use()")
         lib = library.load()
         if not _is_used:
@@ -106,7 +104,7 @@ def pool(tag: Tag | int | str | None = None, *, kind: Kind = Kind.VMM, use_on_oo
     _need_cuda("gmm.torch.pool()")
     lib = library.load()
     number = resource_tag(lib.context, tag) or native.GMM_TAG_DEFAULT
-    with lock:
+    with library.lock:
         allocate = lib.slot(number, int(kind))
     if not allocate:
         raise RuntimeError("gmm.torch.pool(): 64 pairs of tag and kind have pools already, which is the maximum; "

@@ -113,7 +113,7 @@ class Library:
         return ctypes.cast(getattr(self.cdll, "gmm_torch_" + name), ctypes.c_void_p).value
 
 
-_lock = threading.Lock()
+lock = threading.RLock()  # also around work of the package that is done once, and that may take seconds
 _library = None
 
 
@@ -121,7 +121,7 @@ def load():
     """The Library of this process; it opens gmm's default context. RuntimeError: it cannot be compiled or loaded."""
     global _library  # pylint: disable=global-statement
     if _library is None:
-        with _lock:
+        with lock:
             if _library is None:
                 _library = Library()
     return _library
@@ -149,8 +149,8 @@ def main(words: list[str] | None = None) -> None:
 
 def _forget_after_fork():
     """Memory and context are the parent's. New tensors of the child are ordinary ones."""
-    global _library, _lock  # pylint: disable=global-statement
-    _lock = threading.Lock()
+    global _library, lock  # pylint: disable=global-statement
+    lock = threading.RLock()  # another thread of the parent may have held it
     if _library is not None:
         _library.forget()
         _library = None

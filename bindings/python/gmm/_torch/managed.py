@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 import weakref
 from typing import Any
@@ -17,7 +16,6 @@ from gmm._torch import allocator
 from gmm._torch import library
 
 _HOST = library.HOST
-_lock = threading.RLock()
 _peers = weakref.WeakValueDictionary()  # by (number of the shared memory, device): the storage there
 _enabled = False
 _move_on_copy = False
@@ -129,15 +127,7 @@ def _warn_before_fork():
                       RuntimeWarning, stacklevel=3)
 
 
-def _forget_after_fork():
-    """A child makes ordinary tensors, and another thread of the parent may have held a lock."""
-    global _lock, _enabled  # pylint: disable=global-statement
-    _lock = threading.RLock()
-    allocator.lock = threading.RLock()
-    _enabled = False
-
-
-os.register_at_fork(before=_warn_before_fork, after_in_child=_forget_after_fork)
+os.register_at_fork(before=_warn_before_fork, after_in_child=lambda: set_enabled(False))
 
 
 # One memory, several devices.
@@ -153,7 +143,7 @@ def peers_of(storage):
 def _joined(storage, device):
     """The storage over the same memory on a device. There is one for each device."""
     lib = library.load()
-    with _lock:
+    with library.lock:
         lib.must(lib.share(storage._cdata), "gmm.torch: ")
         number = lib.shared(storage._cdata)  # of the memory, for all storages over it
         _peers[number, storage.device] = storage

@@ -188,7 +188,7 @@ def _new_storage(original, cls, *args, **kwargs):
 def patch():
     """Replaces, once, the methods of PyTorch by which managed tensors move, and those that would be unsafe for them."""
     global _is_patched  # pylint: disable=global-statement
-    with allocator.lock:
+    with library.lock:
         if _is_patched:
             return
         _is_patched = True
@@ -211,7 +211,7 @@ def set_enabled_uvm(enabled: bool = True) -> None:
     PYTORCH_ENABLE_UNIFIED_MEMORY=1 in the environment, `import torch` calls install() and this where gmm's wheel is
     installed, and else `import gmm.torch` does.
     """
-    with allocator.lock:
+    with library.lock:
         if enabled:
             has_device = torch.cuda.is_available()
             if not has_device and not os.environ.get("GMM_BACKEND"):
