@@ -134,36 +134,30 @@ class Library:
             self._context = _Context(self.cdll.gmm_context_retain, address)
         return self._context
 
-    # Regions of this thread.
-
-    def set_region(self, region):
-        """Sets the region of this thread: its settings, by the names of _REGION."""
-        for name, value in region.items():
-            getattr(self.cdll, "tms_set_" + name)(value)
-
-    def get_region(self):
-        """The region of this thread, as set_region() takes it."""
-        return {name: getattr(self.cdll, "tms_get_" + name)() for name in _REGION}
-
     @contextlib.contextmanager
     def region(self, tag, enable_cpu_backup=False, cpu_backup_backend=None, enable_disk_backup=False):
-        """A region for the with block. Its end restores the outer region."""
-        before = self.get_region()
+        """A region of this thread for the with block. Its end restores the outer region."""
+        def get():
+            return {name: getattr(self.cdll, "tms_get_" + name)() for name in _REGION}
+
+        def set_all(settings):
+            for name, value in settings.items():
+                getattr(self.cdll, "tms_set_" + name)(value)
+
+        before = get()
         inside = {**before, "current_tag": tag.encode(), "interesting_region": True,
                   "enable_cpu_backup": enable_cpu_backup, "enable_disk_backup": enable_disk_backup}
         if cpu_backup_backend:
             inside["cpu_backup_backend"] = cpu_backup_backend.encode()
-        self.set_region(inside)
+        set_all(inside)
         try:
             yield
         finally:
-            found = self.get_region()
-            self.set_region(before)
+            found = get()
+            set_all(before)
             self.turns.offer_new()
             if found != inside:
                 raise AssertionError(f"the region was changed inside its with block: it is {found}, it was {inside}")
-
-    # Pauses and resumes.
 
     def call(self, function, name):
         """torch_memory_saver's tms_pause() or tms_resume(): all memory of a name; None: all memory."""
