@@ -4,9 +4,9 @@
 Usage: generate.py --language java|csharp|python --include FOLDER --out FOLDER [--members FOLDER] [--swig SWIG]
                    [-- ARGUMENT_OF_SWIG...]
 
-The documentation is that of the headers' comments. With arguments for SWIG, SWIG then writes the calls. FOLDER gets
-values.i for SWIG. For Java and C# it is emptied first, so that no class of an older interface is left in it, and it
-gets the classes in values/. For Python it gets values.py.
+The documentation is that of the headers' comments. With arguments for SWIG, SWIG then writes the calls. For
+Java and C# FOLDER is emptied first, so that no class of an older interface is left in it, and it gets the classes in
+values/. For Python it gets values.py, and values.i for SWIG.
 
 The rules, which a new field, flag, enumerator, struct or function follows without work:
  - `typedef uint32_t gmm_x;` before an enum makes it the enum X. The enumerators lose their common prefix.
@@ -126,7 +126,7 @@ def number(text):
 class Model:
     def __init__(self, include):
         self.enums, self.structs, self.typedefs, self.constants, self.functions = [], {}, {}, {}, []
-        self.handles, self.unread = [], []
+        self.handles = []
         for header in re.findall(r'#include <(gmm/\w+\.h)>', (include / 'gmm' / 'gmm.h').read_text()):
             self.read((include / header).read_text())
         for struct in self.structs.values():
@@ -165,7 +165,6 @@ class Model:
                 struct = self.structs[opened[2]] = Struct(opened[2], doc)
             elif code.startswith('#') and number(opened[3]) is not None:
                 self.constants[opened[2]] = number(opened[3])
-                self.unread += [] if re.match(r'-?\d', opened[3]) else [opened[2]]
             elif typedef and typedef[1]:
                 self.handles.append(typedef[3])
             elif typedef:
@@ -334,24 +333,6 @@ class Writer:
         """A comment of the language, whose parts begin lines."""
         lines = [line for part in parts for line in textwrap.wrap(part, 112 - len(indent)) or ['']]
         return textwrap.indent(begin + f'\n{each}'.join(lines) + end, indent) + '\n'
-
-    def before(self, struct):
-        """The code that SWIG must have read before it meets a struct."""
-        return ''
-
-    def typemaps(self):
-        """For SWIG: the macros that it cannot read, for their casts and names of <stdint.h>; handles and structs."""
-        made = f'/* {NOTICE} */\n'
-        for name in self.model.unread:
-            value = self.model.constants[name]
-            c_type = 'int32_t' if value < 0 else 'uint32_t' if value < 1 << 32 else 'uint64_t'
-            made += f'%constant {c_type} {name} = {value}{"ull" if c_type == "uint64_t" else ""};\n'
-        made += ''.join(f'GMM_HANDLE({name}, HANDLE_{name[len("gmm_"):].upper()})\n' for name in self.model.handles)
-        for struct in self.model.structs.values():
-            kind = 'OPTIONS' if struct.is_options else 'ANSWER'
-            made += (f'{self.before(struct)}GMM_{kind}({struct.c_name})\n' if struct in self.model.values
-                     else f'%ignore {struct.c_name};\n')
-        return made
 
 
 class Compiled(Writer):
@@ -761,11 +742,19 @@ class Python(Writer):
         made += [self.enum(one) for one in self.model.enums if not one.c_name or one in self.model.types]
         made += [self.answer(struct) for struct in self.model.values if not struct.is_options]
         (self.out / 'values.py').write_text('\n\n'.join(made))
+        (self.out / 'values.i').write_text(f'/* {NOTICE} */\n' + self.typemaps())
 
-    def before(self, struct):
-        """The tables by which fields.c reads options, and the elements of their lists."""
-        elements = [self.model.structs.get(field.c_type) for field in struct.fields if field.pointer]
-        return ''.join(map(self.table, [*filter(None, elements), struct])) if struct.is_options else ''
+    def typemaps(self):
+        """For SWIG: the handles and structs, with the tables by which fields.c reads options."""
+        made = ''.join(f'GMM_HANDLE({name}, HANDLE_{name[len("gmm_"):].upper()})\n' for name in self.model.handles)
+        for struct in self.model.structs.values():
+            if struct in self.model.values and struct.is_options:
+                elements = [self.model.structs.get(field.c_type) for field in struct.fields if field.pointer]
+                made += ''.join(map(self.table, [*filter(None, elements), struct])) + f'GMM_OPTIONS({struct.c_name})\n'
+            else:
+                is_answer = struct in self.model.values
+                made += f'GMM_ANSWER({struct.c_name})\n' if is_answer else f'%ignore {struct.c_name};\n'
+        return made
 
     def table(self, struct):
         rows = ''
@@ -822,7 +811,6 @@ def main():
     writer = {'java': Java, 'csharp': CSharp, 'python': Python}[options.language](
         Model(options.include), options.out, options.members)
     writer.write()
-    (options.out / 'values.i').write_text(writer.typemaps())
     if options.rest:
         paths = [f'-I{path}' for path in (options.out, options.include, pathlib.Path(__file__).parent)]
         sys.exit(subprocess.run([options.swig, f'-{options.language}', '-Wall', '-Werror', '-MD', *paths,

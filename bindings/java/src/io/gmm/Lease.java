@@ -98,7 +98,7 @@ public final class Lease extends LeaseCalls {
 
     /** Ends an offer. The tag stays as it is, active or paused. It waits as offer() does. */
     public void withdraw(Tag tag) {
-        change(tag, NativeConstants.GMM_LEASE_WITHDRAW);
+        change(tag, (int) NativeConstants.GMM_LEASE_WITHDRAW);
     }
 
     private void change(Tag tag, int cost) {
