@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An addition to a header is in every language, with its documentation: generate_test.py SWIG.
+"""An addition to a header is in every language, with its documentation.
 
 The test copies the headers, appends a field to each kind of struct, a flag, an enumerator and a function, and runs the
 generator.
@@ -41,8 +41,7 @@ with tempfile.TemporaryDirectory() as scratch:
     for language, names in NAMES.items():
         out = pathlib.Path(scratch) / language
         done = subprocess.run([sys.executable, str(ROOT / 'bindings/swig/generate.py'), '--language', language,
-                               '--swig', sys.argv[1], '--include', str(include), '--out', str(out)],
-                              capture_output=True, text=True)
+                               '--include', str(include), '--out', str(out)], capture_output=True, text=True)
         tap.check(done.returncode == 0, f'{language} is generated', done.stderr)
         text = '\n'.join(file.read_text() for file in out.glob('values/*' if language != 'python' else '*'))
         for name, what in zip(names, ['an answer', 'options', 'an enum', 'flags', 'functions']):
