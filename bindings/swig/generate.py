@@ -39,13 +39,13 @@ HERE = pathlib.Path(__file__).parent
 
 # Names that the rules do not give, which the languages have used since their first version.
 TYPE_NAMES = {'gmm_tag_info': 'pause_info', 'gmm_stats_info': 'statistics', 'gmm_scope_desc': 'scope',
-              'gmm_ipc_legacy_info': 'legacy_handle', 'gmm_lease_request_desc': 'lease_request'}
+              'gmm_ipc_legacy_info': 'legacy_handle', 'gmm_lease_request_desc': 'lease_request',
+              # the interfaces of a language that stand for callbacks
+              'gmm_log_callback': 'logger', 'gmm_progress_callback': 'progress',
+              'gmm_lease_ask_callback': 'lease_handler'}
 FIELD_NAMES = {'gmm_context_desc.log': 'logger', 'gmm_lease_desc.floor_bytes': 'floor'}
 # Flags that a program passes around are an enum of their own.
 EVENTS = 'GMM_WATCH_'
-# The interface of a language that stands for a callback. Other callbacks are left to C.
-CALLBACKS = {'gmm_log_callback': 'logger', 'gmm_progress_callback': 'progress',
-             'gmm_lease_ask_callback': 'lease_handler'}
 # Lists and callbacks that a call gets beside the options.
 ARGUMENTS = {'gmm_pause_desc.tags', 'gmm_watch_desc.callback'}
 # Classes that only the hand-written layers use.
@@ -71,7 +71,6 @@ BY_HAND = {f'gmm_{name}' for name in (
 UNITS = {'ms': {'java': 'millis', 'csharp': 'milliseconds', 'python': 'ms'},
          'us': {'java': 'micros', 'csharp': 'microseconds', 'python': 'us'}}
 SIZES = {'uint32_t': 4, 'int32_t': 4, 'char': 1, 'uint8_t': 1}  # all others have 8 bytes
-NOTICE = 'Written by bindings/swig/generate.py from include/gmm.'
 
 
 # --- The model: the headers and their comments ---------------------------------------------------------------
@@ -93,13 +92,12 @@ class Enum:
 
 
 class Field:
-    """kind: what a language makes of it; see Model.kind_of(). flags: those that a program sets by themselves, as fields
-    with their enum and item. applies: the flag that says that this field applies. code: its number in Python's struct.
-    """
+    """kind: what a language makes of it (Model.kind_of). flags: those that a program sets by themselves, as fields with
+    their enum and item. applies: the flag that says that this field applies. code: its number in Python's struct."""
 
     def __init__(self, c_type, pointer, c_name, count, doc, kind=None, enum=None, item=None):
         self.c_name, self.c_type, self.pointer, self.count, self.doc = c_name, c_type, pointer, int(count or 0), doc
-        self.kind, self.enum, self.item, self.flags, self.applies, self.element = kind, enum, item, [], None, None
+        self.kind, self.enum, self.item, self.flags, self.applies = kind, enum, item, [], None
 
 
 class Struct:
@@ -141,32 +139,29 @@ class Model:
                        and not struct.c_name.startswith(LEFT_OUT)]
 
     def read(self, text):
-        docs = ['']
+        docs = {'': ''}  # by number
 
         def keep(match):
             if not match[1]:
                 return ''
-            docs.append('\n'.join(re.sub(r'^\s*\* ?', '', line) for line in match[2].strip().split('\n')).strip())
-            return f'‹{len(docs) - 1}›' if match[1] == '*<' else f'«{len(docs) - 1}»'
-
-        def doc(before, behind=''):
-            return docs[int(behind or before or 0)]
+            mark = str(len(docs))
+            docs[mark] = re.sub(r'^\s*\* ?', '', match[2].strip(), flags=re.M).strip()
+            return f'‹{mark}›' if match[1] == '*<' else f'«{mark}»'
 
         text = re.sub(r'/\*(\*<?)?(.*?)\*/', keep, text, flags=re.S)
         for before, c_name, body in ENUM.findall(text):
-            items = [Enumerator(name, '', number(value), doc(above, behind))
+            items = [Enumerator(name, '', number(value), docs[behind or above])
                      for above, name, value, behind in ENUMERATOR.findall(body)]
-            self.enums.append(Enum(c_name, items, doc(before)))
+            self.enums.append(Enum(c_name, items, docs[before]))
         for before, c_name, body in STRUCT.findall(text):
-            fields = [Field(*declared, doc(above, behind)) for above, *declared, behind in FIELD.findall(body)]
-            self.structs[c_name] = Struct(c_name, fields, doc(before))
+            fields = [Field(*declared, docs[behind or above]) for above, *declared, behind in FIELD.findall(body)]
+            self.structs[c_name] = Struct(c_name, fields, docs[before])
         for before, c_name, handle, declared in FUNCTION.findall(text):
             parameters = [re.match(r'(?:const )?(.*?) ?(\w+)\W*$', each).groups()
                           for each in re.split(r',\s+', declared) if each]
-            self.functions.append(Function(c_name, handle, parameters, doc(before)))
-        for name, value in re.findall(r'^#define (GMM_\w+) ([^\n‹]+)', text, re.M):
-            if number(value) is not None:
-                self.constants[name] = number(value)
+            self.functions.append(Function(c_name, handle, parameters, docs[before]))
+        defined = re.findall(r'^#define (GMM_\w+) ([^\n‹]+)', text, re.M)
+        self.constants.update((name, number(value)) for name, value in defined if number(value) is not None)
         self.typedefs.update((new, old) for old, new in re.findall(r'typedef (\w+) (\w+);', text))
         self.handles += re.findall(r'typedef struct (gmm_\w+) \1;', text)
 
@@ -181,6 +176,7 @@ class Model:
             field.code = 'Q' if field.size == 8 else 'i' if number_type == 'int32_t' else 'I'
             struct.size += field.size * max(field.count, 1)
             field.kind = self.kind_of(struct, field)
+            field.is_argument = f'{struct.c_name}.{field.c_name}' in ARGUMENTS
             all_flags, field.flags = field.flags, []
             for enum, item in all_flags:
                 name = re.sub('^(PAUSE|RESUME)_', '', item.name)
@@ -203,10 +199,9 @@ class Model:
                            if item.c_name.startswith(flags[1]) or item.c_name in named]
             return 'flags'
         if field.pointer:
-            field.element = c_type
             return ('text' if c_type == 'char' else 'skip' if c_type in self.handles else 'address'
                     if not struct.count_of(field) else 'map' if c_type in self.structs else 'list')
-        if c_type in CALLBACKS or f'{struct.c_name}.{name}' in ARGUMENTS:
+        if c_type.endswith('_callback'):
             return 'callback'
         if c_type in self.structs or any(each.pointer and struct.count_of(each) is field for each in struct.fields):
             return 'skip'
@@ -215,7 +210,7 @@ class Model:
         if c_type in ('gmm_stream', 'gmm_tag') and struct.is_options:
             return c_type[len('gmm_'):]
         if c_type.endswith('_mask'):
-            field.element = c_type[:-len('_mask')]
+            field.c_type = c_type[:-len('_mask')]
             return 'mask'
         if re.match(r'1( if|:)', doc) and c_type == 'uint32_t':
             return 'bool'
@@ -232,8 +227,7 @@ class Model:
                  'uint64_t': 'u64', 'uint64_t timeout_ms': None, 'gmm_pause_desc *': 'pause',
                  **dict.fromkeys(self.types, 'enum')}
         struct = self.structs.get(c_type.rstrip(' *'))
-        if struct in self.values and not any(f'{struct.c_name}.{field.c_name}' in ARGUMENTS or field.kind == 'callback'
-                                             for field in struct.fields):
+        if struct in self.values and not any(each.is_argument or each.kind == 'callback' for each in struct.fields):
             return 'options' if struct.is_options else 'answer'
         return kinds.get(f'{c_type} {name}', kinds.get(c_type))
 
@@ -266,7 +260,8 @@ class Model:
 # --- The languages --------------------------------------------------------------------------------------------
 
 class Writer:
-    """The common part of the languages. LANGUAGE.template has the words and the longer texts of one."""
+    """What the languages share. LANGUAGE.template has the texts of one: lines `name text | kind kind: text`, with
+    the text for all kinds and that for some, and then longer texts, each behind a line `=== name kind...`."""
 
     def __init__(self, model, out):
         self.model, self.out, self.texts = model, out, {}
@@ -294,10 +289,6 @@ class Writer:
     def type_name(self, c_name):
         return self.pascal(TYPE_NAMES.get(c_name) or re.sub('_desc$', '_options', c_name[len('gmm_'):]))
 
-    def shown(self, struct):
-        return [field for field in struct.fields
-                if field.kind != 'skip' and f'{struct.c_name}.{field.c_name}' not in ARGUMENTS]
-
     def paragraphs(self, doc):
         return [' '.join(part.split()) for part in re.split(r'\n\s*\n', doc) if part.strip()]
 
@@ -323,8 +314,7 @@ class Writer:
         return textwrap.indent(begin + f'\n{each}'.join(lines) + end, indent) + '\n'
 
 
-# A parameter of a method: its type and name in the language, and its text, which begins with "null:" where it may be
-# left out.
+# doc: the text of a parameter of a method, which begins with "null:" where the parameter may be left out.
 Parameter = collections.namedtuple('Parameter', 'type own doc')
 
 
@@ -332,6 +322,7 @@ class Compiled(Writer):
     """Java and C#: a class a struct, an enum, and methods that forward."""
 
     def write(self):
+        shutil.rmtree(self.out, ignore_errors=True)
         (self.out / 'values').mkdir(parents=True)
         for enum in [*self.model.types.values(), *(each for each in self.model.enums if each.prefix == EVENTS)]:
             self.save(*self.enum(enum))
@@ -340,22 +331,21 @@ class Compiled(Writer):
         for owner, functions in self.model.forwarding().items():
             methods = ''.join(self.method(each, *function) for function in functions for each in (owner, 'part')
                               if each == owner or owner == 'buffer' and ('u64', 'uint64_t', 'size') in function[2])
+            words = {word: self.fill(word, owner) for word in ('base', 'parameters', 'passed')}
             name = self.pascal(owner)
-            self.save(f'{name}Calls', self.fill('calls', owner, owner=owner, name=name, methods=methods))
+            self.save(f'{name}Calls', self.fill('calls', owner=owner, name=name, methods=methods, **words))
 
     def save(self, name, body):
         members = HERE.parent / self.language / 'members' / f'{name}{self.suffix}'
         body = body.rstrip()
         if members.exists():
             body = body[:-1] + members.read_text().split('*/', 1)[1] + '}'
-        (self.out / 'values' / f'{name}{self.suffix}').write_text(self.fill('file', notice=NOTICE, body=body))
+        (self.out / 'values' / f'{name}{self.suffix}').write_text(self.fill('file', body=body))
 
     def type_name(self, c_name):
         return self.prefix + super().type_name(c_name)
 
     def type_of(self, kind, c_type):
-        if kind == 'callback':
-            return self.prefix + self.pascal(CALLBACKS[c_type]) if c_type in CALLBACKS else None
         return self.fill('type', kind) or self.type_name(c_type)
 
     def name_of(self, struct, field):
@@ -374,7 +364,7 @@ class Compiled(Writer):
     def struct(self, struct):
         """A class of options or an answer."""
         name, members, shown, call = self.type_name(struct.c_name), '', [], '' if struct.is_options else self.call
-        for field in self.shown(struct):
+        for field in [each for each in struct.fields if each.kind != 'skip' and not each.is_argument]:
             value = '' if struct.is_options else self.fill(
                 'read', field.kind, at=field.at, count=field.count, type=self.type_of(field.kind, field.c_type))
             has_number = field.kind != 'flags' or value and field.c_name != 'flags'
@@ -385,9 +375,9 @@ class Compiled(Writer):
                 shown.append(f'"{own}", {self.fill("show", each.kind, own=own + call)}')
             if field.kind == 'mask':
                 members += '\n' + self.fill('has', doc=self.doc(f'Whether this one is among the {own}.', ''),
-                                            type=self.type_name(field.element), value=value)
+                                            type=self.type_name(field.c_type), value=value)
         users, puts = self.encoded(struct) if struct.is_options else ('', [])
-        ends = self.fill('options' if struct.is_options else 'answer', name=name, size=struct.size, users=users,
+        ends = '\n' + self.fill('options' if struct.is_options else 'answer', name=name, size=struct.size, users=users,
                          puts='\n        '.join(puts))
         return self.fill(
             'class', name=name, members=(members + ends if struct.is_options else ends + members).lstrip('\n'),
@@ -417,9 +407,8 @@ class Compiled(Writer):
                 users.append(f'{self.fill("type", "address")} {user}')
                 value = f'"{field.c_type}", {user}'
             elif field.kind in ('list', 'map'):
-                is_argument = f'{struct.c_name}.{field.c_name}' in ARGUMENTS
-                users += [f'{self.fill("type", "tag")}[] {field.c_name}'] if is_argument else []
-                value = f'{struct.count_of(field).at}, {field.c_name if is_argument else own}'
+                users += [f'{self.fill("type", "tag")}[] {field.c_name}'] if field.is_argument else []
+                value = f'{struct.count_of(field).at}, {field.c_name if field.is_argument else own}'
             elif field.kind == 'flags':
                 tests = [(each.item, self.case(each.c_name)) for each in field.flags]
                 tests += [(each.applies, f'{self.name_of(struct, each)} != null')
@@ -443,7 +432,7 @@ class Compiled(Writer):
 
     def method(self, owner, name, function, arguments):
         """A method of a class that forwards; owner 'part': of a buffer, for a part of it."""
-        name = self.case(self.method_names.get(name, name))
+        name = self.case(self.fill('renamed', name) or name)
         text, described = self.sections(function.doc)
         passed, stream, returned, made, answer = [self.fill('self', owner)], '', 'void', '', ''
         parameters = [Parameter(self.fill('type', 'u64'), own, '') for own in ('offset', 'length') if owner == 'part']
@@ -475,13 +464,19 @@ class Compiled(Writer):
         doc = [('param', each.own, each.doc) for each in parameters]
         doc += [('returns', None, described['bytes'])] if returned != 'void' and described.get('bytes') else []
         optional = [*itertools.takewhile(lambda each: each.doc.startswith('null:'), parameters[::-1])]
-        made = self.overloads(self.doc(text, name, doc), returned, name, parameters, optional, steps)
-        return made + (self.shorter(returned, name, parameters, parameters[0], f'new {parameters[0].type}()')
-                       if is_pause else '')
+        default = self.fill('default')
+        taken = [each._replace(own=f'{each.own} {default}') if default and each in optional else each
+                 for each in parameters]
+        made = self.member(self.doc(text, name, doc), returned, name, taken, steps)
+        if is_pause:
+            made += self.shorter(returned, name, parameters, parameters[0], f'new {parameters[0].type}()')
+        for i, each in enumerate(optional if not default else []):
+            made += self.shorter(returned, name, parameters[:len(parameters) - i], each, 'null')
+        return made
 
 
 class Java(Compiled):
-    language, suffix, prefix, internal, call, method_names = 'java', '.java', '', '', '()', {}
+    language, suffix, prefix, internal, call = 'java', '.java', '', '', '()'
     case = Writer.camel
 
     def doc(self, doc, otherwise, tags=(), indent='    '):
@@ -493,17 +488,9 @@ class Java(Compiled):
         made = [('<p>' if i and part[0] != '@' else '') + part for i, part in enumerate(made)]
         return self.comment(made, indent, '/** ', ' * ', ' */')
 
-    def overloads(self, doc, kind, name, parameters, optional, steps):
-        """The method, and one without each of the last parameters that may be null."""
-        made = self.member(doc, kind, name, parameters, steps)
-        for i, each in enumerate(optional):
-            made += self.shorter(kind, name, parameters[:len(parameters) - i], each, 'null')
-        return made
-
 
 class CSharp(Compiled):
     language, suffix, prefix, internal, call = 'csharp', '.cs', 'Gmm', 'internal ', ''
-    method_names = {'export_handle': 'export'}
     case = Writer.pascal
 
     def doc(self, doc, otherwise, tags=(), indent='    '):
@@ -514,35 +501,28 @@ class CSharp(Compiled):
         return self.comment([f'<{tag}>{html.escape(" ".join(part), quote=False)}</{tag.split()[0]}>'
                              for tag, part in parts], indent, '/// ', '/// ', '')
 
-    def overloads(self, doc, kind, name, parameters, optional, steps):
-        parameters = [each._replace(own=f'{each.own} = null') if each in optional else each for each in parameters]
-        return self.member(doc, kind, name, parameters, steps)
-
 
 class Python(Writer):
     """A module of enums and of answers, which are named tuples; and for SWIG, the fields of options in C."""
     language = 'python'
-    names = {'gmm_tag_info': 'TagInfo', 'gmm_oom_info': 'OutOfMemoryInfo', 'GMM_DEVICE_': 'Capability',
-             'GMM_IPC_ROUTE_': 'IpcRoute', 'GMM_WATCH_': 'WatchEvent', 'GMM_': 'PauseFlags'}
-    types = {'bool': 'bool', 'name': 'str', 'bytes': 'bytes', 'event': 'WatchEvent'}
 
     def doc(self, doc, otherwise, indent='    '):
         text = '\n\n'.join(self.text(doc, otherwise)).replace('\\', '\\\\').replace('"', "'")
         return self.comment(text.split('\n'), indent, '"""', '', '"""')
 
     def type_name(self, c_name):
-        return self.names.get(c_name) or super().type_name(c_name)
+        return self.fill('renamed', c_name) or super().type_name(c_name)
 
     def type_of(self, field):
         if field.kind == 'flags':
             return self.enum_name(field.flags[0].enum)
         if field.kind == 'mask':
-            return f'[{self.type_name(field.element)}]'
-        return self.type_name(field.c_type) if field.kind == 'enum' else self.types.get(field.kind, 'int')
+            return f'[{self.type_name(field.c_type)}]'
+        return self.type_name(field.c_type) if field.kind == 'enum' else self.fill('type', field.kind)
 
     def enum_name(self, one):
         return (self.type_name(one.c_name) if one.c_name else
-                self.names.get(one.prefix) or self.pascal(one.prefix[len('GMM_'):]) + 'Flags')
+                self.fill('renamed', one.prefix) or self.pascal(one.prefix[len('GMM_'):]) + 'Flags')
 
     def write(self):
         self.out.mkdir(parents=True, exist_ok=True)
@@ -550,8 +530,8 @@ class Python(Writer):
         classes += [self.answer(struct) for struct in self.model.values if not struct.is_options]
         constants = [f'{name[len("GMM_"):]} = {value}' for name, value in self.model.constants.items()]
         (self.out / 'values.py').write_text(self.fill(
-            'file', notice=NOTICE, constants='\n'.join(constants), classes=''.join(classes).rstrip()))
-        (self.out / 'values.i').write_text(f'/* {NOTICE} */\n' + self.typemaps())
+            'file', constants='\n'.join(constants), classes='\n\n'.join(classes).rstrip()))
+        (self.out / 'values.i').write_text(self.typemaps())
 
     def enum(self, one):
         body = self.doc(one.doc, self.enum_name(one))
@@ -562,7 +542,8 @@ class Python(Writer):
                          body=body.rstrip())
 
     def answer(self, struct):
-        name, shown, layout = self.type_name(struct.c_name), self.shown(struct), '='
+        name, layout = self.type_name(struct.c_name), '='
+        shown = [field for field in struct.fields if field.kind != 'skip']
         for field in struct.fields:
             size = field.size * max(field.count, 1)
             layout += f'{size}x' if field not in shown else f'{size}s' if field.count else field.code
@@ -578,30 +559,26 @@ class Python(Writer):
         """For SWIG: the handles and structs, with the tables by which fields.c reads options."""
         made = ''.join(f'GMM_HANDLE({name}, HANDLE_{name[len("gmm_"):].upper()})\n' for name in self.model.handles)
         for struct in self.model.structs.values():
-            if struct not in self.model.values:
-                made += f'%ignore {struct.c_name};\n'
-            elif struct.is_options:
+            is_value, kind = struct in self.model.values, 'OPTIONS' if struct.is_options else 'ANSWER'
+            if is_value and struct.is_options:
                 elements = [self.model.structs.get(field.c_type) for field in struct.fields if field.pointer]
-                made += ''.join(map(self.table, [*filter(None, elements), struct])) + f'GMM_OPTIONS({struct.c_name})\n'
-            else:
-                made += f'GMM_ANSWER({struct.c_name})\n'
+                made += ''.join(map(self.table, [*filter(None, elements), struct]))
+            made += f'GMM_{kind}({struct.c_name})\n' if is_value else f'%ignore {struct.c_name};\n'
         return made
 
     def table(self, struct):
+        """The fields of a struct as fields.c reads them. A host allocator stays in C."""
         rows = ''
         for field in struct.fields:
-            kind, more = field.code, ''
-            callback, count = re.fullmatch(r'gmm_(\w+)_callback', field.c_type), struct.count_of(field)
-            if callback:
-                kind, more = 'C', f', .callback = (void (*)(void))callback_{callback[1]}'
-            elif field.pointer and count:
-                element = f'&{field.c_type}_struct' if field.c_type in self.model.structs else 'NULL'
-                kind, more = 'L', f', .count_at = {count.at}, .element = {element}'
-            elif field.pointer:
-                kind = 's' if field.c_type == 'char' else 'P'
-            elif field.c_type in self.model.structs or field.c_name in ('struct_size', 'reserved'):
-                continue  # a host allocator, which stays in C
-            rows += f'    {{"{field.c_name}", \'{kind}\', {field.at}{more}}},\n'
+            is_list, is_struct = field.kind in ('list', 'map'), field.c_type in self.model.structs
+            code = 'L' if is_list else 'P' if field.pointer else field.code
+            code = {'callback': 'C', 'text': 's'}.get(field.kind, code)
+            more = f', .callback = (void (*)(void))callback_{field.c_type[len("gmm_"):-len("_callback")]}'
+            if is_list:
+                element = f'&{field.c_type}_struct' if is_struct else 'NULL'
+                more = f', .count_at = {struct.count_of(field).at}, .element = {element}'
+            if field.c_name not in ('struct_size', 'reserved') and (code in 'CL' or not is_struct):
+                rows += f'    {{"{field.c_name}", \'{code}\', {field.at}{more if code in "CL" else ""}}},\n'
         return self.fill('table', name=struct.c_name, rows=rows, has_size=int(struct in self.model.values))
 
 
@@ -612,8 +589,6 @@ def main():
     parser.add_argument('--out', required=True, type=pathlib.Path)
     parser.add_argument('swig', nargs='*', metavar='SWIG ARGUMENT', help='writes the calls')
     options = parser.parse_args()
-    if options.language != 'python':
-        shutil.rmtree(options.out, ignore_errors=True)
     {'java': Java, 'csharp': CSharp, 'python': Python}[options.language](Model(options.include), options.out).write()
     if options.swig:
         paths = [f'-I{path}' for path in (options.out, options.include, HERE)]
