@@ -82,12 +82,10 @@ public final class Ticket extends TicketCalls implements Future<Long> {
     }
 
     private CompletableFuture<Long> await() {
-        for (;;) {
-            CompletableFuture<Long> ended = look(Slices.MILLIS);
-            if (ended != null) {
-                return ended;
-            }
+        while (look(Slices.MILLIS) == null) {
+            // it has not ended
         }
+        return outcome;
     }
 
     /** Whether it has ended, with success or failure. */
