@@ -132,7 +132,8 @@ class Model:
         self.handles = []
         for header in re.findall(r'#include <(gmm/\w+\.h)>', (include / 'gmm' / 'gmm.h').read_text()):
             self.read((include / header).read_text())
-        self.types = {enum.c_name: enum for enum in self.enums if not re.match('$|gmm_semaphore_', enum.c_name)}
+        self.types = {enum.c_name: enum for enum in self.enums
+                      if enum.c_name and not enum.c_name.startswith(LEFT_OUT)}
         for struct in self.structs.values():
             self.classify(struct)
         self.values = [struct for struct in self.structs.values() if struct.fields[0].c_name == 'struct_size'
@@ -455,7 +456,7 @@ class Compiled(Writer):
         is_pause = bool(arguments) and arguments[0][0] == 'pause'
         if is_pause:  # of the tag, or of tags that follow the options
             parameters += [Parameter(self.fill('tags'), 'tags', 'none: every tag')] if owner == 'context' else []
-            by = 'tag' if owner == 'tag' else kind
+            by = 'tag' if owner == 'tag' else arguments[-1][0]
             steps = ['return ' + self.fill('pause', by, name=name, c_name=function.c_name)]
         else:
             call = f'Native.{function.c_name}({", ".join(passed)})'
@@ -550,8 +551,7 @@ class Python(Writer):
         body, kinds = self.doc(struct.doc, name), [self.type_of(field) for field in shown]
         for field, kind in zip(shown, kinds):
             kind = f'tuple{kind[:-1]}, ...]' if field.kind == 'mask' else kind
-            body += f'    {field.c_name}: {kind}\n'
-            body += self.doc(field.doc, field.c_name)
+            body += f'    {field.c_name}: {kind}\n' + self.doc(field.doc, field.c_name)
         return self.fill('answer', name=name, c_name=struct.c_name, body=body, layout=layout, kinds=', '.join(kinds),
                          addresses=[field.c_name for field in shown if field.kind == 'address'])
 

@@ -103,7 +103,7 @@ public final class Lease extends LeaseCalls {
 
     private void change(Tag tag, int cost) {
         Call.Watch.checkOutside("The offer of a lease", true); // the lease's pause may wait for this handler
-        run(address -> Native.gmm_lease_offer_wait(address, tag.number(), cost));
+        handle.run(address -> Native.gmm_lease_offer_wait(address, tag.number(), cost));
     }
 
     /** Waits for the turn for 60 s, and resumes the offered tags. */
