@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from gmm import _native as native
 from gmm._core import sycl
-from gmm._core.enums import milliseconds
+from gmm._core.enums import STREAM_DEFAULT, milliseconds
 
 if TYPE_CHECKING:
     from gmm._core.typing import Context
@@ -32,7 +32,7 @@ def as_stream(stream):
 def stream_number(stream):
     """A stream as the plain number that a descriptor's field takes."""
     if stream is None:
-        return native.GMM_STREAM_DEFAULT
+        return STREAM_DEFAULT
     return stream.handle if isinstance(stream, Stream) else stream
 
 
