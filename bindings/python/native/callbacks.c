@@ -25,7 +25,8 @@ void callback_leave(PyGILState_STATE gil) {
   __atomic_sub_fetch(&callbacks_inside, 1, __ATOMIC_SEQ_CST);
 }
 
-PyObject *callbacks_end(PyObject *module, PyObject *unused) {
+/* Makes later callbacks do nothing and waits for those under way. For atexit. */
+static PyObject *callbacks_end(PyObject *module, PyObject *unused) {
   __atomic_store_n(&is_ended, 1, __ATOMIC_SEQ_CST);
   Py_BEGIN_ALLOW_THREADS
       /* A callback that never returns must not block the process's end: the wait takes at most 10 s. */
@@ -34,11 +35,16 @@ PyObject *callbacks_end(PyObject *module, PyObject *unused) {
   Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
-PyObject *callbacks_after_fork(PyObject *module, PyObject *unused) {
+/* For the child of a fork, which has none of the threads that were inside. */
+static PyObject *callbacks_after_fork(PyObject *module, PyObject *unused) {
   __atomic_store_n(&callbacks_inside, 0, __ATOMIC_SEQ_CST);
   later_after_fork();
   Py_RETURN_NONE;
 }
+
+PyMethodDef callback_functions[] = {{"callbacks_end", callbacks_end, METH_NOARGS, NULL},
+                                    {"callbacks_after_fork", callbacks_after_fork, METH_NOARGS, NULL},
+                                    {NULL, NULL, 0, NULL}};
 
 PyObject *handle_callable(Handle *handle, PyObject **place) {
   PyObject *callable;
@@ -49,7 +55,7 @@ PyObject *handle_callable(Handle *handle, PyObject **place) {
   return callable;
 }
 
-/* Objects that may not end during a call; see later.c. */
+/* Objects that may not end during a call; see handle.c. */
 enum { ALL_MAY_END, MEMORY_MAY_END, NOTHING_MAY_END };
 
 /* Calls Python with arguments of Py_BuildValue(), which it takes. `reaches`: an exception comes out of the call of the

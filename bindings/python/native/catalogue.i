@@ -62,7 +62,7 @@ GMM_RESULT(gmm_result GMM_END, $1 < 0)
   $1 = &answer;
 }
 %typemap(argout) Type * {
-  $result = gmm_python_append($result, PyBytes_FromStringAndSize((const char *)$1, sizeof *$1));
+  %append_output(PyBytes_FromStringAndSize((const char *)$1, sizeof *$1));
 }
 %enddef
 
@@ -70,29 +70,29 @@ GMM_RESULT(gmm_result GMM_END, $1 < 0)
 %typemap(in, numinputs=0) void **GMM_OUT_ADDRESS ($*1_ltype temp = NULL), SWIGTYPE **GMM_OUT_HANDLE
     ($*1_ltype temp = NULL) { $1 = &temp; }
 %typemap(argout) void **GMM_OUT_ADDRESS, SWIGTYPE **GMM_OUT_HANDLE {
-  $result = gmm_python_append($result, PyLong_FromVoidPtr((void *)*$1));
+  %append_output(PyLong_FromVoidPtr((void *)*$1));
 }
 %typemap(in, numinputs=0) uint64_t *GMM_OUT_UINT64 (uint64_t temp = 0) { $1 = &temp; }
-%typemap(argout) uint64_t *GMM_OUT_UINT64 { $result = gmm_python_append($result, PyLong_FromUnsignedLongLong(*$1)); }
+%typemap(argout) uint64_t *GMM_OUT_UINT64 { %append_output(PyLong_FromUnsignedLongLong(*$1)); }
 %typemap(in, numinputs=0) uint32_t *GMM_OUT_UINT32 (uint32_t temp = 0) { $1 = &temp; }
-%typemap(argout) uint32_t *GMM_OUT_UINT32 { $result = gmm_python_append($result, PyLong_FromUnsignedLong(*$1)); }
+%typemap(argout) uint32_t *GMM_OUT_UINT32 { %append_output(PyLong_FromUnsignedLong(*$1)); }
 
 /* tags: how many the caller takes; the result has so many, whose rest is 0. */
 %typemap(in) (gmm_tag *tags, uint32_t capacity) {
-  if (!number_32($input, &$2)) SWIG_fail;
+  if (number_32($input, &$2) < 0) SWIG_fail;
   $1 = PyMem_Calloc((size_t)$2 + 1, sizeof *$1);
 }
 %typemap(argout) (gmm_tag *tags, uint32_t capacity) {
   PyObject *found = PyTuple_New($2);
   for (uint32_t i = 0; found && i < $2; ++i) PyTuple_SET_ITEM(found, i, PyLong_FromUnsignedLong($1[i]));
-  $result = gmm_python_append($result, found);
+  %append_output(found);
 }
 %typemap(freearg) (gmm_tag *tags, uint32_t capacity) { PyMem_Free($1); }
 
 /* Bytes. */
 %typemap(in, numinputs=0) gmm_ipc_handle *GMM_OUT_BYTES (gmm_ipc_handle temp) { $1 = &temp; }
 %typemap(argout) gmm_ipc_handle *GMM_OUT_BYTES {
-  $result = gmm_python_append($result, PyBytes_FromStringAndSize((const char *)$1->bytes, sizeof $1->bytes));
+  %append_output(PyBytes_FromStringAndSize((const char *)$1->bytes, sizeof $1->bytes));
 }
 %typemap(in) const gmm_ipc_handle *GMM_IN_BYTES (gmm_ipc_handle temp) {
   Py_buffer given;

@@ -298,7 +298,7 @@ static PyObject *numbers(const int64_t *values, int count) {
 /* dlpack_import(capsule) -> (address, shape, strides in elements or None, (code, bits, lanes), readonly, device)
  *
  * From then on the capsule holds its tensor. */
-PyObject *native_dlpack_import(PyObject *module, PyObject *capsule) {
+static PyObject *dlpack_import(PyObject *module, PyObject *capsule) {
   const DLManagedTensorVersioned *versioned = take(capsule, VERSIONED, USED_VERSIONED);
   const DLManagedTensor *legacy = versioned ? NULL : take(capsule, LEGACY, USED_LEGACY);
   if (!versioned && !legacy) {
@@ -324,13 +324,18 @@ PyObject *native_dlpack_import(PyObject *module, PyObject *capsule) {
                        (int)tensor->device_id);
 }
 
-PyObject *native_view_address(PyObject *module, PyObject *object) {
+/* view_address(memoryview): the address of its first element, which the memoryview holds. */
+static PyObject *address_of_view(PyObject *module, PyObject *object) {
   Py_buffer view;
   if (PyObject_GetBuffer(object, &view, PyBUF_FULL_RO) < 0) return NULL;
   PyObject *address = PyLong_FromVoidPtr(view.buf);
   PyBuffer_Release(&view);
   return address;
 }
+
+PyMethodDef view_functions[] = {{"dlpack_import", dlpack_import, METH_O, NULL},
+                                {"view_address", address_of_view, METH_O, NULL},
+                                {NULL, NULL, 0, NULL}};
 
 /* --- The type ----------------------------------------------------------------------------------------------------- */
 

@@ -158,8 +158,6 @@ class External(native.Memory):
 
     __slots__ = ("dlpack_device", "importer", "order")
 
-    free = native.memory_free
-
     @property
     def context(self):
         return native.default_context() if self.importer is None else self.importer

@@ -30,8 +30,6 @@ class Buffer(copies.Located, native.Memory):
 
     __slots__ = ()
 
-    free = native.memory_free  # in C, because Python code would cost more than the call
-
     @property
     def buffer(self) -> Buffer:
         """The buffer itself: arrays have this attribute too."""
