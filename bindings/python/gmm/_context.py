@@ -8,16 +8,14 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from gmm import _native as native
-from gmm._core import sycl, words
+from gmm._core import sycl
 from gmm._core.array import Array, array, asarray, empty, from_dlpack, zeros
-from gmm._core.buffer import Buffer, import_fd, ipc_import, pin
+from gmm._core.buffer import Buffer, heap, import_fd, ipc_import, pin
 from gmm._core.enums import Backend, Kind, LogLevel, as_kind, flags, tag_number
-from gmm._core.errors import ERRORS, Error
-from gmm._core.heap import heap
-from gmm._core.scope import Scope
+from gmm._core.errors import ERRORS, Error, size
 from gmm._core.stream import event, ipc_import_event, stream
-from gmm._core.tag import Tag, tag, tag_info, tag_numbers
-from gmm._core.ticket import Pausing, wait_in_slices
+from gmm._core.tag import Tag, tag
+from gmm._core.ticket import Pausing, Scope, wait_in_slices
 from gmm._core.values import (
     BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, SnapshotInfo, Statistics,
     TagInfo)
@@ -89,9 +87,8 @@ class Context(Pausing, native.Handle):
     def _adopt(self, make, *arguments):
         """Opens the handle with the context that the function makes."""
         self._open("context", None, make, *arguments)
-        self._queues = weakref.WeakSet()
+        self._parts = weakref.WeakSet()  # streams, events and leases, which end before it
         self._sycl_queues = {}
-        self._leases = weakref.WeakSet()
         self._tickets = set()  # operations under way, also those whose ticket the program has dropped
         self._info = ContextInfo.unpack(native.gmm_context_query(self)[1])
         # The library calls this handle. It collects garbage first, and then calls its attribute, the program's handler.
@@ -105,12 +102,10 @@ class Context(Pausing, native.Handle):
             return
         if self._exports:
             super().close()  # raises the error before any stream is closed
-        for lease in members(self._leases):  # they hold the library's context
-            lease.close()
+        for part in members(self._parts):
+            part.close()
         for ticket in list(self._tickets):
             ticket.close()
-        for queue in members(self._queues):
-            queue.close()
         super().close()
 
     def _chosen(self, tags):
@@ -203,10 +198,12 @@ class Context(Pausing, native.Handle):
 
     def tags(self) -> list[Tag]:
         """The tags of the context, as a list of Tag in the order of their making. The first is the default tag."""
-        found = []
-        for number in tag_numbers(self):
+        found, numbers, count = [], (), 1
+        while count > len(numbers):  # other threads may make tags between two calls
+            _, numbers, count = native.gmm_tag_list(self, count + 8)
+        for number in numbers[:count]:
             try:
-                found.append(Tag(self, number, tag_info(self, number).name))
+                found.append(Tag(self, number, self.tag_info(number).name))
             except InvalidTagError:
                 pass  # another thread destroyed it
         return found
@@ -217,7 +214,7 @@ class Context(Pausing, native.Handle):
 
     def tag_info(self, tag: TagLike) -> TagInfo:
         """The state of a tag, which is given by its object, number or name: TagInfo."""
-        return tag_info(self, tag)
+        return TagInfo.unpack(native.gmm_tag_query(self, tag_number(self, tag))[1])
 
     def resume_range(self, address: Address, size: int) -> int:
         """Resumes the memory of a range, and what shares pages of the driver with it. Returns the bytes taken."""
@@ -389,5 +386,5 @@ class Context(Pausing, native.Handle):
             stats = self.stats()
         except Error:  # in the child of a fork
             return what + ">"
-        return (f"{what}, {stats.live_blocks} blocks of {words.size(stats.live_bytes)} live, "
-                f"{words.size(stats.reserved_bytes)} reserved>")
+        return (f"{what}, {stats.live_blocks} blocks of {size(stats.live_bytes)} live, "
+                f"{size(stats.reserved_bytes)} reserved>")

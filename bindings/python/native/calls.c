@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of every wrapper around a call of the library: the GIL, results as exceptions, numbers, and the functions
- * that are written in Python. With blocks in C. The module. */
+/* The parts of every wrapper around a call of the library: the GIL, results as exceptions, numbers, the functions that
+ * are written in Python, and with blocks. The module's initialiser. */
 #include "native.h"
 
 /* --- The GIL ------------------------------------------------------------------------------------------------------ */
@@ -111,7 +111,7 @@ static PyObject *set_helpers(PyObject *module, PyObject *given) {
   Py_RETURN_NONE;
 }
 
-/* --- With blocks --- */
+/* --- With blocks -------------------------------------------------------------------------------------------------- */
 
 /* __enter__ and __exit__ in C, for what Python code begins and must end. After a call that Python code makes, a
  * signal's handler may raise an exception, so an __enter__ in Python may begin and never return. Between an __enter__
@@ -155,7 +155,7 @@ static PyObject *scope_exit(PyObject *self, PyObject *arguments) {
 static PyMethodDef scope_enter_def = {"__enter__", scope_enter, METH_NOARGS, NULL};
 static PyMethodDef scope_exit_def = {"__exit__", scope_exit, METH_VARARGS, NULL};
 
-/* --- The module --- */
+/* --- The module --------------------------------------------------------------------------------------------------- */
 
 /* The types and callbacks are the process's. A second interpreter would give the first one its own objects. */
 static int in_main_interpreter(void) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <time.h>
 
 #include "native.h"
@@ -104,7 +103,7 @@ int handle_stream(PyObject *object, gmm_stream *stream, Handle **held) {
   return result;
 }
 
-/* --- Memory */
+/* --- Memory -------------------------------------------------------------------------------------------------- */
 
 int memory_check_open(const Memory *memory) {
   if (__builtin_expect(handle_is_open(&memory->base), 1)) return 0;
@@ -136,21 +135,18 @@ int memory_check_host_access(const Memory *memory) {
 }
 
 int memory_add_export(Memory *memory) {
-  Handle *context = memory->base.parent;
-  if (memory_check_open(memory) < 0) return -1;
-  if (context) { /* so that it is not closed between the two counts */
-    const Entry entry = try_enter(context);
-    if (entry != ENTERED) {
-      raise_entry(context, entry);
-      return -1;
-    }
-    state_add(&context->state, STATE_EXPORT);
+  const Entry entry = try_enter(&memory->base); /* so that it is not closed between the two counts */
+  if (entry != ENTERED) {
+    raise_entry(&memory->base, entry);
+    return -1;
   }
-  state_add(&memory->base.state, STATE_EXPORT);
-  if (context) leave(context);
-  if (__builtin_expect(handle_is_open(&memory->base), 1)) return 0;
-  memory_drop_export(memory); /* another thread has freed it */
-  return memory_check_open(memory);
+  const int result = memory_check_open(memory);
+  if (result == 0) {
+    state_add(&memory->base.state, STATE_EXPORT);
+    if (memory->base.parent) state_add(&memory->base.parent->state, STATE_EXPORT);
+  }
+  leave(&memory->base);
+  return result;
 }
 
 void memory_drop_export(Memory *memory) {
@@ -172,28 +168,27 @@ int memory_address(PyObject *object, void **address) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
-/* --- Later */
+/* --- Late ends ----------------------------------------------------------------------------------------------- */
 
 /* Frees and ends that must not happen inside a callback. A progress callback runs with locks of the library held, and a
  * call of a stream on the thread that the stream's end waits for. A log callback may run on a thread that the end of a
  * context or of a ticket joins. The garbage collector, or the last reference that goes, may still ask for a free there.
  * So a thread of the module carries it out, which lives as long as there is something to do. */
 
-typedef struct Later {
-  struct Later *next;
-  Handle *handle;
-  PyObject *stream; /**< of end() */
-  /** Another try after a millisecond: a lease that a ticket keeps from ending, as both died in one cycle, or what dies
-   * while another thread resets its context. */
-  int is_retry;
-} Later;
+/* How a handle waits in the queue. */
+enum {
+  LATE = 1,
+  LATE_RETRY = 2, /* It is tried again after a millisecond: a lease that a ticket keeps from ending, as both died in one
+                   * cycle, or what dies while another thread resets its context. */
+  LATE_CLOSED = 4 /* The program sees it closed already. */
+};
 
 /* Nobody takes the GIL, or calls Python or the library, with this mutex held. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static Later *items, **last = &items;
+static Handle *queue, **last = &queue;
 static int running;     /* the thread lives */
-static unsigned rounds; /* how often it has taken all items and tried each */
+static unsigned rounds; /* how often it has taken the whole queue and tried each handle */
 
 static __thread int no_frees, no_ends; /* callbacks that this thread is in */
 static __thread int is_owed;           /* this thread has left something, and its call has not returned */
@@ -208,31 +203,28 @@ void later_leave(int frees) {
   --no_ends;
 }
 
-static void end(Handle *handle, PyObject *on, int is_late);
+static void end(Handle *handle, int is_late);
 
 static void *work(void *unused) {
   pthread_mutex_lock(&mutex);
-  while (items) {
-    Later *next = items;
-    items = NULL;
-    last = &items;
+  while (queue) {
+    Handle *next = queue;
+    queue = NULL;
+    last = &queue;
     pthread_mutex_unlock(&mutex);
-    if (next->is_retry) nanosleep(&(struct timespec){0, 1000 * 1000}, NULL);
+    if (next->late & LATE_RETRY) nanosleep(&(struct timespec){0, 1000 * 1000}, NULL);
     PyGILState_STATE gil;
-    const int is_alive = callback_enter(&gil); /* else the interpreter ends: the process's end frees the rest */
-    while (next) {
-      Later *item = next;
-      next = item->next;
-      if (is_alive) {
-        /* It may be closed already, for the program. */
-        if (!(LOAD(item->handle->state) & STATE_OPEN)) state_add(&item->handle->state, STATE_OPEN);
-        end(item->handle, item->stream, 1);
-        Py_DECREF(item->handle);
-        Py_DECREF(item->stream);
+    if (callback_enter(&gil)) { /* else the interpreter ends: the process's end frees the rest */
+      while (next) {
+        Handle *handle = next;
+        next = handle->next_late;
+        if (__atomic_exchange_n(&handle->late, 0, __ATOMIC_SEQ_CST) & LATE_CLOSED)
+          state_add(&handle->state, STATE_OPEN);
+        end(handle, 1);
+        Py_DECREF(handle);
       }
-      free(item);
+      callback_leave(gil);
     }
-    if (is_alive) callback_leave(gil);
     pthread_mutex_lock(&mutex);
     ++rounds;
     pthread_cond_broadcast(&changed);
@@ -242,7 +234,7 @@ static void *work(void *unused) {
   return unused;
 }
 
-/* The caller holds the mutex. When the thread cannot start, the next item starts it. */
+/* The caller holds the mutex. When the thread cannot start, the next handle starts it. */
 static void start(void) {
   pthread_attr_t attributes;
   pthread_t thread;
@@ -252,20 +244,17 @@ static void start(void) {
   pthread_attr_destroy(&attributes);
 }
 
-/* Ends this handle on the thread, which holds it until then. False when there is no memory for the request. */
-static int end_later(Handle *handle, PyObject *stream, int is_retry) {
-  Later *item = calloc(1, sizeof *item);
-  if (!item) return 0;
+/* Ends this handle on the thread, which holds it until then. */
+static void end_later(Handle *handle, int how) {
+  if (__atomic_fetch_or(&handle->late, how, __ATOMIC_SEQ_CST)) return; /* it waits already */
   Py_INCREF(handle);
-  Py_INCREF(stream);
-  *item = (Later){NULL, handle, stream, is_retry};
-  is_owed |= !is_retry;
+  is_owed |= !(how & LATE_RETRY);
   pthread_mutex_lock(&mutex);
-  *last = item;
-  last = &item->next;
+  handle->next_late = NULL;
+  *last = handle;
+  last = &handle->next_late;
   start();
   pthread_mutex_unlock(&mutex);
-  return 1;
 }
 
 /* Waits until all that was left so far has been tried, except inside a callback. */
@@ -287,8 +276,8 @@ void later_settle_owed(void) {
 void later_after_fork(void) {
   pthread_mutex_init(&mutex, NULL);
   pthread_cond_init(&changed, NULL);
-  items = NULL;
-  last = &items;
+  queue = NULL;
+  last = &queue;
   running = 0;
 }
 
@@ -320,6 +309,18 @@ static int hold_stream(Handle *handle, PyObject *given, gmm_stream *stream, Hand
   }
   *stream = memory->raw_stream;
   return 0;
+}
+
+/* Memory that is given back later goes on this stream. */
+static void set_stream(Memory *memory, gmm_stream stream, Handle *held) {
+  Handle *before;
+  Py_XINCREF(held);
+  GUARD_BEGIN(memory)
+  before = memory->stream;
+  memory->stream = held;
+  memory->raw_stream = stream;
+  GUARD_END()
+  Py_XDECREF(before);
 }
 
 /* The library's end of a handle. A ticket's waits for its operation, a watcher's or lease's for its callback. */
@@ -421,19 +422,13 @@ static PyObject *close_on(Handle *handle, PyObject *on) {
   if (closing.outcome == CLOSE_RESETTING && (in_callback || handle->kind == HANDLE_BLOCK)) {
     closing.outcome = CLOSE_DONE;
     if (state_change(&handle->state, &closing.state, 0)) {
-      PyObject *number = PyLong_FromVoidPtr((void *)stream);
-      PyObject *where = on == Py_None ? on : held ? (PyObject *)held : number;
-      if (!number || !end_later(handle, where, !in_callback)) {
-        state_add(&handle->state, STATE_OPEN);
-        PyErr_NoMemory();
-      }
-      Py_XDECREF(number);
+      set_stream((Memory *)handle, stream, held);
+      end_later(handle, LATE | LATE_CLOSED | (in_callback ? 0 : LATE_RETRY));
     } else if (closing.state & STATE_OPEN) {
       closing.outcome = CLOSE_IN_USE;
     }
   }
   handle_leave(held);
-  if (PyErr_Occurred()) return NULL;
   if (closing.outcome == CLOSE_RESETTING) return raise_entry(handle, ENTER_RESETTING);
   if (closing.outcome == CLOSE_IN_USE) return raise_in_use(handle, "close", closing.state);
   if (closing.result < 0 && (closing.result != GMM_ERROR_FORKED || is_memory(handle)))
@@ -442,12 +437,12 @@ static PyObject *close_on(Handle *handle, PyObject *on) {
 }
 
 /* Ends a handle that the program did not close, and reports a failure. is_late: on the thread of end_later(). */
-static void end(Handle *handle, PyObject *on, int is_late) {
+static void end(Handle *handle, int is_late) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   gmm_stream stream;
   Handle *held;
-  if (hold_stream(handle, on, &stream, &held) < 0) PyErr_Clear(); /* it was destroyed */
+  (void)hold_stream(handle, Py_None, &stream, &held);
   /* On another thread the per-thread stream is another one; the legacy stream is ordered behind them all. */
   if (is_late && stream == GMM_STREAM_PER_THREAD) stream = GMM_STREAM_LEGACY;
   const Closing closing = close_handle(handle, stream);
@@ -457,9 +452,10 @@ static void end(Handle *handle, PyObject *on, int is_late) {
   /* A reset is under way, or a ticket of the lease lives: it ends afterwards. */
   const int waits = closing.outcome == CLOSE_RESETTING || (failed && is_lease && closing.result == GMM_ERROR_BUSY);
   const int is_dead = Py_REFCNT(handle) == 0; /* the deallocator's second try */
-  const int is_kept = waits && !is_dead && end_later(handle, on, 1);
-  if (!is_kept && !is_dead && (waits || (failed && is_lease))) Py_INCREF(handle); /* the library may still call it */
-  if (failed && !is_kept) {
+  if (waits && !is_dead) {
+    end_later(handle, LATE | LATE_RETRY);
+  } else if (failed) {
+    if (is_lease) Py_INCREF(handle); /* the library may still call it */
     gmm_python_raise(closing.result);
     PyErr_WriteUnraisable(is_dead ? (PyObject *)Py_TYPE(handle) : (PyObject *)handle);
     if (is_memory(handle)) state_add(&handle->state, (State)0 - STATE_OPEN); /* it is not tried again */
@@ -473,8 +469,10 @@ static void end(Handle *handle, PyObject *on, int is_late) {
 static void handle_finalize(PyObject *self) {
   Handle *handle = (Handle *)self;
   if (!(LOAD(handle->state) & STATE_OPEN) || gmm_python_is_ending()) return;
-  const int must_wait = is_memory(handle) ? no_frees : no_ends;
-  if (!must_wait || !end_later(handle, Py_None, 0)) end(handle, Py_None, 0);
+  if (is_memory(handle) ? no_frees : no_ends)
+    end_later(handle, LATE);
+  else
+    end(handle, 0);
 }
 
 /* --- The begin ------------------------------------------------------------------------------------------------ */
@@ -587,7 +585,7 @@ static void handle_dealloc(PyObject *self) {
   if (is_memory(handle)) {
     Memory *memory = (Memory *)self;
     /* The collector finalizes once, and views that prevented the free may have gone since. */
-    if ((LOAD(handle->state) & STATE_OPEN) && !gmm_python_is_ending()) end(handle, Py_None, 0);
+    if ((LOAD(handle->state) & STATE_OPEN) && !gmm_python_is_ending()) end(handle, 0);
     Py_CLEAR(memory->stream);
     Py_CLEAR(memory->heap);
   }
@@ -710,10 +708,14 @@ static PyObject *memory_get_address(PyObject *self, void *unused) {
 
 static PyObject *memory_get_stream(PyObject *self, void *unused) {
   Memory *memory = (Memory *)self;
-  if (!memory->stream) return PyLong_FromVoidPtr((void *)memory->raw_stream);
-  if (!handle_is_open(memory->stream)) return PyLong_FromVoidPtr((void *)GMM_STREAM_DEFAULT);
-  Py_INCREF(memory->stream);
-  return (PyObject *)memory->stream;
+  Handle *stream;
+  GUARD_BEGIN(self)
+  stream = memory->stream;
+  Py_XINCREF(stream);
+  GUARD_END()
+  if (stream && handle_is_open(stream)) return (PyObject *)stream;
+  Py_XDECREF(stream);
+  return PyLong_FromVoidPtr((void *)(stream ? GMM_STREAM_DEFAULT : memory->raw_stream));
 }
 
 static PyObject *memory_free(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {

@@ -117,6 +117,8 @@ typedef struct Handle {
       *held; /**< the callable of a log, watcher or lease; what keeps pinned or external memory; an import's handle */
   PyObject *oom_handler;
   PyObject *weak_references;
+  struct Handle *next_late; /**< in the queue of handles that another thread ends */
+  int late;                 /**< how it waits there; 0: it does not */
 } Handle;
 
 extern PyTypeObject Handle_Type;

@@ -139,37 +139,23 @@ static PyObject *view_host_reaches(PyObject *self, PyObject *unused) {
   Py_RETURN_FALSE;
 }
 
-/* The requests of the protocol that the layout does not meet. */
-static int check_order(const Py_buffer *buffer, int flags) {
-  const int in_c_order = PyBuffer_IsContiguous(buffer, 'C'), in_fortran_order = PyBuffer_IsContiguous(buffer, 'F');
-  if (((flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS && !in_c_order) ||
-      ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && !in_fortran_order) ||
-      ((flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS && !in_c_order && !in_fortran_order) ||
-      ((flags & PyBUF_STRIDES) != PyBUF_STRIDES && !in_c_order)) {
-    PyErr_SetString(PyExc_BufferError, "the array's elements do not lie in the requested order");
-    return -1;
-  }
-  return 0;
-}
-
 static int fill_buffer(View *view, Py_buffer *buffer, int flags) {
   if (memory_check_host_access(view->memory) < 0) return -1;
-  if ((flags & PyBUF_WRITABLE) && view->layout.readonly) {
-    PyErr_SetString(PyExc_BufferError, "the array is read-only");
-    return -1;
-  }
   if ((flags & PyBUF_FORMAT) && !view->layout.format) {
     PyErr_Format(PyExc_BufferError, "the buffer protocol has no format for %S; use view(\"uint%zd\")",
                  PyTuple_GET_ITEM(view->dtype, 0), 8 * view->layout.itemsize);
     return -1;
   }
-  if (check_order(&view->layout, flags) < 0) return -1;
-  *buffer = view->layout;
-  /* By the protocol an array without dimensions has neither. */
-  if (!(flags & PyBUF_ND) || buffer->ndim == 0) buffer->shape = NULL;
-  if ((flags & PyBUF_STRIDES) != PyBUF_STRIDES || buffer->ndim == 0) buffer->strides = NULL;
-  if (!(flags & PyBUF_FORMAT)) buffer->format = NULL;
-  return 0;
+  /* Python's memoryview knows which requests the layout meets, and which fields they get. */
+  PyObject *checked = PyMemoryView_FromBuffer(&view->layout);
+  const int result = checked ? PyObject_GetBuffer(checked, buffer, flags) : -1;
+  if (result == 0) {
+    PyBuffer_Release(buffer);
+    if (buffer->shape) buffer->shape = view->layout.shape;
+    if (buffer->strides) buffer->strides = view->layout.strides;
+  }
+  Py_XDECREF(checked);
+  return result;
 }
 
 static int view_getbuffer(PyObject *self, Py_buffer *buffer, int flags) {

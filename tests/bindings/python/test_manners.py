@@ -9,7 +9,7 @@ import gmm
 import gmm.lease
 from gmm import Kind
 from gmm import _native as native
-from gmm._core.words import in_python
+from gmm._core.errors import in_python
 
 MIB = 1 << 20
 

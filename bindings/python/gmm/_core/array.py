@@ -13,13 +13,13 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, Sequence, Union
 
 from gmm import _native as native
-from gmm._core import copies, sycl
+from gmm._core import sycl
 from gmm._core.enums import HOST, Kind, PointerFlags, State, as_kind
 from gmm._core.errors import Error
 from gmm._core.stream import as_stream, stream_number
 
 if TYPE_CHECKING:
-    from gmm._core.typing import Context, KindLike, Stream, TagLike
+    from gmm._core.typing import Context, KindLike, PointerInfo, Stream, TagLike
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED, ONE_API = 1, 2, 3, 13, 14  # DLDeviceType of dlpack.h
 FLAG_READ_ONLY, FLAG_IS_COPIED = 1, 2
@@ -167,7 +167,99 @@ class External(native.Memory):
         return self.order or 0
 
 
-class Array(copies.Located, native.View):
+class Located:
+    """The common part of buffers and arrays: memory at an address, which the library describes."""
+
+    __slots__ = ()
+
+    @property
+    def info(self) -> PointerInfo:
+        """The library's description of the memory at its first byte now: PointerInfo."""
+        return self.context.query(self)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of memory; Kind.UNSPECIFIED for ordinary host memory of another package."""
+        return self.info.kind
+
+    @property
+    def device(self) -> int:
+        """The device that the memory belongs to; HOST for memory that was moved to the host."""
+        return self.info.device
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickles nothing: multiprocessing's pickler asks _multiprocessing/reducers.py instead."""
+        raise TypeError(
+            f"a gmm.{type(self).__name__} cannot be pickled or copied here, because its bytes lie in this process's "
+            "memory; send it through multiprocessing (an argument of Process, Queue.put(), Connection.send()), pass "
+            "the handle of ipc_export() to another process, or take bytes() of it for a copy of the contents")
+
+    def copy_from(self, source: Any, *, offset: int = 0, stream: Any = None) -> None:
+        """Copies a whole buffer, a contiguous array or any object with the buffer protocol into a buffer, at offset.
+
+        An array takes as many bytes as it has. Without a stream the call waits for the copy. With a stream it only
+        queues a copy from memory of gmm. A copy from an object of Python always waits, because nothing else holds that
+        object until the copy is done.
+        """
+        self._copy(source, offset, stream, False)
+
+    def copy_to(self, destination: Any, *, offset: int = 0, stream: Any = None) -> None:
+        """Copies a buffer, from offset on, or an array into a whole buffer, a contiguous array or any writable object.
+
+        The object must have the buffer protocol. The call waits as copy_from() does.
+        """
+        self._copy(destination, offset, stream, True)
+
+    def _copy(self, other, offset, stream, writes_other):
+        context, view, address, is_ours = self.context, None, other, False
+        if isinstance(other, (native.View, native.Memory)):
+            is_ours = getattr(other, "buffer", other) is not None
+            if self.buffer is None and is_ours:
+                context = other.context
+            nbytes = other.nbytes
+        else:
+            view = host_view(other, writes_other)
+            address, nbytes = native.view_address(view), view.nbytes
+        try:
+            for side, writes in ((self, not writes_other), (other, writes_other)):
+                if isinstance(side, native.View):
+                    side._usable_by(context, writes=writes)
+            here, _ = self._range(offset, nbytes)
+            if nbytes:
+                ends = (address, here) if writes_other else (here, address)
+                self._queue(native.gmm_copy, (*ends, nbytes), stream, context)
+                if stream is not None and not is_ours:
+                    native.gmm_stream_synchronize(context, stream)
+        finally:
+            if view is not None:
+                view.release()
+
+    def _queue(self, function, arguments, stream, context=None):
+        """Queues an operation; when the caller names no stream, waits for it."""
+        context = context or self.context
+        queue_on = self.stream if stream is None else as_stream(stream)
+        function(context, *arguments, queue_on)
+        if stream is None:
+            native.gmm_stream_synchronize(context, queue_on)
+
+    def __bytes__(self) -> bytes:
+        """The bytes, those of an array in C's order."""
+        copied = bytearray(self.nbytes)
+        self.copy_to(copied)
+        return bytes(copied)
+
+
+def host_view(obj, writable=False):
+    """A memoryview of an object's memory, whose elements lie one after another. It keeps the memory in its place."""
+    view = memoryview(obj)
+    if writable and view.readonly:
+        raise BufferError(f"the memory of a {type(obj).__name__} is read-only")
+    if not view.c_contiguous:
+        raise BufferError("the elements do not lie one after another")
+    return view
+
+
+class Array(Located, native.View):
     """Memory with a shape, an element type and strides, which other packages take without a copy. It computes nothing.
 
     The constructor makes an array over a gmm.Buffer. gmm.empty(), gmm.zeros(), gmm.array(), gmm.from_dlpack() and
@@ -379,27 +471,12 @@ class Array(copies.Located, native.View):
                 raise ValueError(f"a byte is a number from 0 to 255, not {value}")
             ctypes.memset(self.address, value, self.nbytes)  # a GPU's driver does not fill ordinary memory
         elif self.nbytes:
-            copies.queue(self, native.gmm_fill, (self, value, self.nbytes), stream)
+            self._queue(native.gmm_fill, (self, value, self.nbytes), stream)
 
-    def copy_from(self, source: Any, *, stream: Any = None) -> None:
-        """Copies an array, a buffer, or an object with the buffer protocol into this array, of as many bytes.
-
-        Without a stream the call waits for the copy. With a stream it only queues a copy from memory of gmm. A copy
-        from an object of Python always waits.
-        """
-        copies.copy(self, source, stream, self._place, writes_other=False)
-
-    def copy_to(self, destination: Any, *, stream: Any = None) -> None:
-        """Copies the elements into an array, a buffer, or a writable object with the buffer protocol.
-
-        The destination has as many bytes. The call waits as copy_from() does.
-        """
-        copies.copy(self, destination, stream, self._place, writes_other=True)
-
-    def _place(self, nbytes):
-        if nbytes != self.nbytes:
+    def _range(self, offset, nbytes):
+        if offset or nbytes != self.nbytes:
             raise ValueError(f"{nbytes} bytes cannot be copied from or to an array of {self.nbytes} bytes")
-        return self
+        return self.address, nbytes
 
     def copy(self, kind: Any = None, *, stream: Any = None) -> Array:
         """A new contiguous Array of the same elements in gmm's memory. Without a stream the call waits for the copy.
@@ -472,12 +549,7 @@ class Array(copies.Located, native.View):
         return int(self.item())
 
     def __bytes__(self) -> bytes:
-        """The elements in C's order."""
-        if not self.contiguous:
-            return self._elements()
-        copied = bytearray(self.nbytes)
-        self.copy_to(copied)
-        return bytes(copied)
+        return super().__bytes__() if self.contiguous else self._elements()
 
     def __str__(self) -> str:
         """The elements; repr() where they cannot be had."""

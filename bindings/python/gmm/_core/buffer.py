@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.Buffer and gmm.Pin: blocks of memory as objects."""
+"""gmm.Buffer, gmm.Pin and gmm.Heap: blocks of memory as objects, and allocation with one kind, device and tag."""
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
 
 from gmm import _native as native
-from gmm._core import copies
-from gmm._core.array import Array, over
-from gmm._core.enums import Advice, FdType, State, milliseconds
+from gmm._core.array import Array, Located, host_view, over
+from gmm._core.enums import Advice, FdType, Kind, State, as_kind, milliseconds, tag_number
 from gmm._core.errors import ERRORS
 from gmm._core.stream import as_stream, stream_number
 from gmm._core.values import IpcFdInfo, LegacyHandle
 
 if TYPE_CHECKING:
-    from gmm._core.typing import Context, FdTypeLike
+    from gmm._core.typing import Context, FdTypeLike, KindLike, TagLike
 
 
-class Buffer(copies.Located, native.Memory):
+class Buffer(Located, native.Memory):
     """A block of memory of a context.
 
     close(), the end of a with block, or the end of the last reference frees it. While a memoryview, an array of another
@@ -52,30 +51,10 @@ class Buffer(copies.Located, native.Memory):
                 f"{self.nbytes} bytes")
         return self.address + offset, self.nbytes - offset if size is None else size
 
-    def copy_from(self, source: Any, *, offset: int = 0, stream: Any = None) -> None:
-        """Copies a whole buffer, a contiguous array or any object with the buffer protocol into this buffer, at offset.
-
-        Without a stream the call waits for the copy. With a stream it only queues a copy between buffers of gmm. A copy
-        from an object of Python always waits, because nothing else holds that object until the copy is done.
-        """
-        copies.copy(self, source, stream, lambda nbytes: self._range(offset, nbytes)[0], writes_other=False)
-
-    def copy_to(self, destination: Any, *, offset: int = 0, stream: Any = None) -> None:
-        """Copies this buffer, from offset on, into a whole buffer, a contiguous array or any writable object.
-
-        The object must have the buffer protocol. The call waits as copy_from() does.
-        """
-        copies.copy(self, destination, stream, lambda nbytes: self._range(offset, nbytes)[0], writes_other=True)
-
     def fill(self, value: int, *, offset: int = 0, size: int | None = None, stream: Any = None) -> None:
         """Sets every byte to a value. Without a stream the call waits for it."""
         address, size = self._range(offset, size)
-        copies.queue(self, native.gmm_fill, (address, value, size), stream)
-
-    def __bytes__(self) -> bytes:
-        copied = bytearray(self.nbytes)
-        self.copy_to(copied)
-        return bytes(copied)
+        self._queue(native.gmm_fill, (address, value, size), stream)
 
     def record_use(self, stream: Any) -> None:
         """Notes that a stream uses the block too: free() defers the release until the work queued there is done."""
@@ -129,7 +108,7 @@ class Buffer(copies.Located, native.Memory):
             copied = bytearray(size)
             self.backup(offset=offset, into=copied)
             return bytes(copied)
-        with copies.host_view(into, writable=True) as view:
+        with host_view(into, writable=True) as view:
             address, size = self._range(offset, view.nbytes)
             native.gmm_backup_read(self.context, address, size, native.view_address(view))
         return into
@@ -266,9 +245,38 @@ def pin(self: Context, obj: Any, *, device: int = 0, read_only: bool = False) ->
 
     The object cannot be resized until then.
     """
-    view, made = copies.host_view(obj, writable=not read_only), Pin()
+    view, made = host_view(obj, writable=not read_only), Pin()
     made._held, made._nbytes = view, view.nbytes
     options = {"device": device, "flags": native.GMM_PIN_READ_ONLY if read_only else 0}
     made.device_pointer = made._open("pin", self, native.gmm_pin, self, native.view_address(view),
                                      view.nbytes, options)[1]
+    return made
+
+
+# Heaps.
+
+
+class Heap(native.Handle):
+    """A heap with a fixed kind, device and tag: the fastest way to allocate. Context.heap() makes it."""
+
+    __slots__ = ("kind", "device")
+
+    alloc = native.heap_alloc
+
+    def reserve(self, size: int) -> None:
+        """Makes the heap hold at least so many bytes from now on, all of them touched; 0 ends it."""
+        native.gmm_heap_reserve(self, size)
+
+    def __repr__(self):
+        return "<gmm.Heap closed>" if self.closed else f"<gmm.Heap of {self.kind.name} memory of device {self.device}>"
+
+
+def heap(self: Context, kind: KindLike = Kind.DEVICE, *, device: int = 0, tag: TagLike = 0, minimum_extent: int = 0,
+         limit: int = 0, peer_devices: int = 0, exportable: bool = False) -> Heap:
+    """Makes a Heap. Its blocks share no extent with other heaps. exportable: each block has a file descriptor."""
+    made = Heap()
+    made.kind, made.device = Kind(as_kind(kind)), device
+    made._open("heap", self, native.gmm_heap_create, self, {
+        "kind": made.kind, "device": device, "tag": tag_number(self, tag), "minimum_extent": minimum_extent,
+        "limit": limit, "peer_devices": peer_devices, "flags": native.GMM_HEAP_EXPORTABLE if exportable else 0})
     return made

@@ -118,7 +118,7 @@ def stream(self: Context, device: int = 0) -> Stream:
     made = Stream()
     made.device = device
     made._open("stream", self, native.gmm_stream_create, self, {"device": device})
-    self._queues.add(made)
+    self._parts.add(made)
     return made
 
 
@@ -139,5 +139,5 @@ def _event(context, function, handle, options):
     made = Event()
     made.device, made._held = options["device"], bytes(*handle) or None
     made._open("event", context, function, context, *handle, options)
-    context._queues.add(made)
+    context._parts.add(made)
     return made

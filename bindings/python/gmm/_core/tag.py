@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from gmm import _native as native
 from gmm._core.enums import flags, tag_number
-from gmm._core.errors import Error
+from gmm._core.errors import Error, size
 from gmm._core.values import TagInfo
 from gmm._core.ticket import Pausing
-from gmm._core.words import size
 
 if TYPE_CHECKING:
     from gmm._core.typing import ContentsLike, Context
@@ -54,7 +53,7 @@ class Tag(Pausing):
     @property
     def info(self) -> TagInfo:
         """The state of the tag: TagInfo."""
-        return tag_info(self.context, self)
+        return self.context.tag_info(self)
 
     __enter__ = native.scope_enter
     __exit__ = native.scope_exit
@@ -109,18 +108,3 @@ def tag(self: Context, name: str, contents: ContentsLike | None = None, priority
     if any(option is not None for option in (contents, priority, read_only, checksum, pageable)):
         options = _options(contents, priority, read_only, checksum, pageable)
     return Tag(self, native.gmm_tag_create(self, name, options)[1], name)
-
-
-def tag_info(context, tag):
-    """The state of a tag: TagInfo."""
-    return TagInfo.unpack(native.gmm_tag_query(context, tag_number(context, tag))[1])
-
-
-def tag_numbers(context):
-    """The numbers of all tags of a context, in ascending order."""
-    count = 16
-    while True:
-        capacity = count + 8  # other threads may make tags between two calls
-        _, numbers, count = native.gmm_tag_list(context, capacity)
-        if count <= capacity:
-            return numbers[:count]
