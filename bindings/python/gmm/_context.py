@@ -11,7 +11,7 @@ from gmm import _native as native
 from gmm._core import sycl
 from gmm._core.array import Array, array, asarray, empty, from_dlpack, zeros
 from gmm._core.buffer import Buffer, heap, import_fd, ipc_import, pin
-from gmm._core.enums import Backend, Kind, LogLevel, as_kind, flags, tag_number
+from gmm._core.enums import Backend, Kind, LogLevel, as_kind, by_name, flags, tag_number
 from gmm._core.errors import ERRORS, Error, size
 from gmm._core.stream import event, ipc_import_event, stream
 from gmm._core.tag import Tag, tag
@@ -66,12 +66,7 @@ class Context(Pausing, native.Handle):
         the driver. leak_report: the log hears of the blocks that are live when the context is closed.
         strict_host: on the host backend the CPU faults on DEVICE and VMM memory, as it would with a GPU.
         """
-        if isinstance(backend, str):
-            try:
-                backend = Backend[backend.upper()]
-            except KeyError:
-                names = ", ".join(member.name.lower() for member in Backend)
-                raise ValueError(f"there is no backend {backend!r}; the backends are {names}") from None
+        backend = by_name(Backend, backend)
         if backend == Backend.SYCL or (backend == Backend.AUTO and os.environ.get("GMM_BACKEND") == "sycl"):
             sycl.load_library()
         if log is not None:

@@ -56,7 +56,7 @@ _DTYPES = [
         ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"), 7))]
 _BY_DLPACK = {(dtype.code, 8 * dtype.itemsize, 1): dtype for dtype in _DTYPES}
 #: By name, by typestr without its mark of byte order, and by what programs have passed.
-_KNOWN: dict[Any, Dtype] = {dtype.name: dtype for dtype in _DTYPES}
+_KNOWN: dict[Any, Dtype] = {key: dtype for dtype in _DTYPES for key in (dtype, dtype.name)}
 _KNOWN.update({dtype.typestr[1:]: dtype for dtype in _DTYPES if dtype.typestr[0] in "<|"})
 _KNOWN.update({None: _KNOWN["float64"], float: _KNOWN["float64"], int: _KNOWN["int64"], bool: _KNOWN["bool"],
                complex: _KNOWN["complex128"]})
@@ -71,8 +71,6 @@ def as_dtype(given: Any) -> Dtype:
         return _KNOWN[given]
     except (KeyError, TypeError):
         pass
-    if isinstance(given, Dtype):
-        return given
     found = _KNOWN.get(given.lstrip("<=|") if isinstance(given, str) else _dtype_name(given))
     if found is None:
         raise TypeError(f"dtype {given!r} is none that gmm knows; it takes bool, integers, floats and complex numbers "
@@ -736,15 +734,13 @@ def from_dlpack(obj: Any, *, device: Any = None, copy: bool | None = None, strea
     elif at[0] not in (CPU, CUDA_HOST, ONE_API):
         raise BufferError(f"gmm does not know memory of DLPack device {at}")
     same = wanted is None or wanted == at or (wanted == HOST_DEVICE and at[0] == CUDA_HOST)
-    if not same and copy is False and at[0] != CUDA_MANAGED:
-        raise BufferError(f"the memory is at DLPack device {at}, not at {wanted}, and copy=False")
     if at[0] == ONE_API:
         sycl.wait_for_queue(obj)
     capsule = _capsule(obj, on_stream, wanted if not same and at[0] == CUDA_MANAGED else None, copy)
     # -1 requests no order: the array's contents are then ordered on no stream.
     array = _over_tensor(capsule, None if on_stream == -1 else on_stream, context)
     moved = not same and array.__dlpack_device__() != wanted
-    if moved and copy is False:  # managed memory of a producer without dl_device
+    if moved and copy is False:
         raise BufferError(f"the memory is at DLPack device {at}, its producer does not offer it at {wanted}, "
                           "and copy=False")
     if copy or moved:

@@ -19,15 +19,6 @@ class Error(Exception):
     name: str = ""
     native_code: int = 0
 
-    def __init__(self, message: str = "", *, code: int | None = None, name: str | None = None,
-                 native_code: int = 0) -> None:
-        super().__init__(message)
-        if code is not None:
-            self.code = code
-        if name is not None:
-            self.name = name
-        self.native_code = native_code
-
 
 # Python's own class for the same failure, which users catch already. It is ValueError for those named INVALID_, too.
 _ALSO = {
@@ -64,7 +55,8 @@ class ClosedError(ERRORS["InvalidHandleError"], ValueError):
 
 def make_exception(code, name, message, native_code, closed):
     made = ClosedError if closed else _CLASSES.get(code, Error)
-    exception = made(in_python(message), code=code, name=name, native_code=native_code)
+    exception = made(in_python(message))
+    exception.code, exception.name, exception.native_code = code, name, native_code
     if isinstance(exception, OSError) and native_code > 0:
         exception.errno = native_code
     return exception

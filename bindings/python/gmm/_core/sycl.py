@@ -3,6 +3,7 @@
 import ctypes
 import os
 import sys
+import types
 
 from gmm._core.errors import NoBackendError
 
@@ -59,17 +60,11 @@ def cached_queue(context, device):
     return get_device_cached_queue((queue.sycl_context, queue.sycl_device))
 
 
-class _View:
-    """An array's memory, and an export of it, which ends with this object. dpctl keeps the object with the memory."""
-
-    def __init__(self, array):
-        self.__sycl_usm_array_interface__ = array.__sycl_usm_array_interface__
-        self.export = array.__dlpack__(max_version=(1, 0))
-
-
 def tensor_over(array):
     """An array of the tensors of dpnp, or of dpctl's before dpnp 0.20, over the memory of a gmm.Array."""
-    view = _View(array)
+    # dpctl keeps the object with the memory. So the export, which keeps the memory, ends with it.
+    view = types.SimpleNamespace(__sycl_usm_array_interface__=array.__sycl_usm_array_interface__,
+                                 export=array.__dlpack__(max_version=(1, 0)))
     tensor = sys.modules.get("dpnp.tensor")
     if tensor is None:
         import dpctl.tensor as tensor
