@@ -99,7 +99,6 @@ class Lease(native.Handle):
         if isinstance(offer, str):
             offer = (offer,)
         costs = dict(offer) if hasattr(offer, "items") else dict.fromkeys(offer, 1)
-        costs = {tag_number(context, tag): cost for tag, cost in costs.items()}
         if asked is not None:
             self._held = _called(asked)
         context._parts.add(self)
@@ -108,7 +107,7 @@ class Lease(native.Handle):
                 "name": name, "priority": priority, "floor_bytes": floor, "residency_ms": milliseconds(residency),
                 "asked": None if asked is None else self})
             for tag, cost in costs.items():
-                native.gmm_lease_offer(self, tag, cost)
+                self.offer(tag, cost)
         except BaseException:
             self.close()
             raise

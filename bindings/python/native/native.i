@@ -12,19 +12,6 @@
 %include <stdint.i>
 %include "catalogue.i"
 
-/* gmm._native.Handle objects make these calls. */
-%ignore gmm_context_release;
-%ignore gmm_heap_destroy;
-%ignore gmm_stream_destroy;
-%ignore gmm_event_destroy;
-%ignore gmm_ticket_destroy;
-%ignore gmm_watcher_destroy;
-%ignore gmm_lease_destroy;
-%ignore gmm_snapshot_destroy;
-/* A method of the context makes this call, and refuses calls of other threads during it. */
-%ignore gmm_reset;
-/* gmm_free() stays: a plain address may be freed. */
-
 /* Every call releases the GIL, ... */
 %exception {
   PyThreadState *thread_state = gmm_python_leave_gil();

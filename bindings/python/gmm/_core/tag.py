@@ -8,13 +8,13 @@ from gmm import _native as native
 from gmm._core.enums import flags, tag_number
 from gmm._core.errors import Error, size
 from gmm._core.values import TagInfo
-from gmm._core.ticket import Pausing
+from gmm._core.ticket import Pausing, Scope
 
 if TYPE_CHECKING:
     from gmm._core.typing import ContentsLike, Context
 
 
-class Tag(Pausing):
+class Tag(Pausing, Scope):
     """A tag of a context, which it pauses alone. In a with block it is the current tag of the thread.
 
     Context.tag() makes it.
@@ -25,11 +25,11 @@ class Tag(Pausing):
             ...  # the driver has the memory
     """
 
-    __slots__ = ("_scope", "context", "name", "number")
+    __slots__ = ("context", "name", "number")
 
     def __init__(self, context: Context, number: int, name: str) -> None:
+        super().__init__(native.gmm_tag_push, (context, number), native.gmm_tag_pop, (context,), None)
         self.context, self.number, self.name = context, number, name
-        self._scope = (native.gmm_tag_push, (context, number), native.gmm_tag_pop, (context,), None)
 
     def _chosen(self, tags):
         if tags:
@@ -54,9 +54,6 @@ class Tag(Pausing):
     def info(self) -> TagInfo:
         """The state of the tag: TagInfo."""
         return self.context.tag_info(self)
-
-    __enter__ = native.scope_enter
-    __exit__ = native.scope_exit
 
     def destroy(self) -> None:
         """Destroys the tag, which must have no memory, heap or with block left, and returns its free memory.
