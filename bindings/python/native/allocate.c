@@ -84,13 +84,15 @@ static int describe(Handle *context, PyObject *const *values, gmm_alloc_desc *de
 /* --- Allocation --------------------------------------------------------------------------------------------- */
 
 /* The caller holds both open; heap may be NULL. */
-static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_desc *desc, PyObject *const *values) {
+static Handle *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_desc *desc, PyObject *const *values) {
   PyObject *const stream_object = values[STREAM];
   Handle *stream = NULL;
   const char *name = NULL;
   if (values[NAME] && values[NAME] != Py_None && text_read(values[NAME], &name) < 0) return NULL;
   if (stream_object && handle_stream(stream_object, &desc->stream, &stream) < 0) return NULL;
-  Memory *memory = buffer_new(); /* before the block, so that nothing can fail after it */
+  /* Before the block, so that nothing can fail after it. */
+  PyTypeObject *type = (PyTypeObject *)helper_of(HELPER_BUFFER);
+  Handle *memory = type ? (Handle *)type->tp_alloc(type, 0) : NULL;
   if (!memory) {
     handle_leave(stream);
     return NULL;
@@ -111,7 +113,7 @@ static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
   /* A callback of the call may have raised an exception: then the object frees the block. */
   if (result >= 0) {
     Py_INCREF(context);
-    memory->base.parent = context;
+    memory->parent = context;
     Py_XINCREF(heap);
     memory->heap = heap;
     if (stream) {
@@ -119,11 +121,11 @@ static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
       memory->stream = stream;
     }
     memory->raw_stream = desc->stream;
-    memory->base.resets = LOAD(context->resets);
-    memory->base.kind = HANDLE_BLOCK;
-    memory->base.pointer = address;
+    memory->resets = LOAD(context->resets);
+    memory->kind = HANDLE_BLOCK;
+    memory->pointer = address;
     memory->nbytes = (Py_ssize_t)size;
-    STORE(memory->base.state, STATE_OPEN);
+    STORE(memory->state, STATE_OPEN);
     if (name) {
       PyThreadState *state = gmm_python_leave_gil();
       result = gmm_name((gmm_context *)context->pointer, address, name);
@@ -171,7 +173,7 @@ static PyObject *run(Handle *owner, PyObject *const *arguments, Py_ssize_t count
   PyObject *values[ARGUMENTS] = {NULL};
   gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_DEVICE};
   uint64_t size;
-  Memory *made = NULL;
+  Handle *made = NULL;
   if (parse(heap ? HEAP_ARGUMENTS : ARGUMENTS, arguments, count, names, values) == 0 &&
       number_64(values[SIZE], &size) == 0 && (heap || describe(context, values, &desc) == 0))
     made = allocate(context, heap, size, &desc, values);

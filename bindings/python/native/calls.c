@@ -22,14 +22,13 @@ int gmm_python_thread_is_inside(void) { return inside > 0; }
 
 /* --- Results ------------------------------------------------------------------------------------------------------ */
 
-static PyObject *raise_with(gmm_result result, const char *message, int32_t native_code, int closed) {
+static PyObject *raise_with(gmm_result result, const char *message, int closed) {
   PyObject *factory = helper_of(HELPER_EXCEPTION);
-  if (!factory) return NULL;
   /* The message may quote a file name in any encoding. */
-  PyObject *text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace");
+  PyObject *text = factory ? PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace") : NULL;
   if (!text) return NULL;
-  PyObject *exception =
-      PyObject_CallFunction(factory, "isNii", (int)result, gmm_result_name(result), text, (int)native_code, closed);
+  PyObject *exception = PyObject_CallFunction(factory, "isNii", (int)result, gmm_result_name(result), text,
+                                              closed ? 0 : (int)gmm_last_native_code(), closed);
   if (!exception) return NULL;
   PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
   Py_DECREF(exception);
@@ -38,16 +37,14 @@ static PyObject *raise_with(gmm_result result, const char *message, int32_t nati
 
 PyObject *gmm_python_raise(gmm_result result) {
   if (PyErr_Occurred()) return NULL; /* a callback of this call raised: that says more */
-  const int32_t native_code = gmm_last_native_code();
   const char *message = gmm_last_error_message();
-  if (!message || !*message) message = gmm_result_text(result);
-  return raise_with(result, message, native_code, 0);
+  return raise_with(result, message && *message ? message : gmm_result_text(result), 0);
 }
 
 PyObject *gmm_python_raise_closed(const char *what) {
   char message[128];
   snprintf(message, sizeof message, "the %s is closed; open or allocate another one", what);
-  return raise_with(GMM_ERROR_INVALID_HANDLE, message, 0, 1);
+  return raise_with(GMM_ERROR_INVALID_HANDLE, message, 1);
 }
 
 int gmm_python_is_ending(void) {

@@ -105,14 +105,14 @@ int handle_stream(PyObject *object, gmm_stream *stream, Handle **held) {
 
 /* --- Memory -------------------------------------------------------------------------------------------------- */
 
-int memory_check_open(const Memory *memory) {
-  if (__builtin_expect(handle_is_open(&memory->base), 1)) return 0;
-  (void)raise_closed(&memory->base);
+int memory_check_open(const Handle *memory) {
+  if (__builtin_expect(handle_is_open(memory), 1)) return 0;
+  (void)raise_closed(memory);
   return -1;
 }
 
-int memory_check_host_access(const Memory *memory) {
-  if (!memory->base.parent) { /* another package's: the protocol has told */
+int memory_check_host_access(const Handle *memory) {
+  if (!memory->parent) { /* another package's: the protocol has told */
     if (!memory->is_out_of_reach) return 0;
     PyErr_SetString(PyExc_BufferError, "the host cannot reach this memory; copy it with numpy() or copy_to()");
     return -1;
@@ -120,7 +120,7 @@ int memory_check_host_access(const Memory *memory) {
   gmm_pointer_info info;
   memset(&info, 0, sizeof info);
   info.struct_size = (uint32_t)sizeof info;
-  const gmm_result result = gmm_query((gmm_context *)memory->base.parent->pointer, memory->base.pointer, &info);
+  const gmm_result result = gmm_query((gmm_context *)memory->parent->pointer, memory->pointer, &info);
   if (result < 0) {
     gmm_python_raise(result);
   } else if (info.state == GMM_STATE_PAUSED || info.state == GMM_STATE_PARTLY_PAUSED) {
@@ -134,24 +134,24 @@ int memory_check_host_access(const Memory *memory) {
   return -1;
 }
 
-int memory_add_export(Memory *memory) {
-  const Entry entry = try_enter(&memory->base); /* so that it is not closed between the two counts */
+int memory_add_export(Handle *memory) {
+  const Entry entry = try_enter(memory); /* so that it is not closed between the two counts */
   if (entry != ENTERED) {
-    raise_entry(&memory->base, entry);
+    raise_entry(memory, entry);
     return -1;
   }
   const int result = memory_check_open(memory);
   if (result == 0) {
-    state_add(&memory->base.state, STATE_EXPORT);
-    if (memory->base.parent) state_add(&memory->base.parent->state, STATE_EXPORT);
+    state_add(&memory->state, STATE_EXPORT);
+    if (memory->parent) state_add(&memory->parent->state, STATE_EXPORT);
   }
-  leave(&memory->base);
+  leave(memory);
   return result;
 }
 
-void memory_drop_export(Memory *memory) {
-  state_add(&memory->base.state, (State)0 - STATE_EXPORT);
-  if (memory->base.parent) state_add(&memory->base.parent->state, (State)0 - STATE_EXPORT);
+void memory_drop_export(Handle *memory) {
+  state_add(&memory->state, (State)0 - STATE_EXPORT);
+  if (memory->parent) state_add(&memory->parent->state, (State)0 - STATE_EXPORT);
 }
 
 int memory_address(PyObject *object, void **address) {
@@ -160,8 +160,8 @@ int memory_address(PyObject *object, void **address) {
     return 0;
   }
   if (PyObject_TypeCheck(object, &Memory_Type)) {
-    *address = ((Memory *)object)->base.pointer;
-    return memory_check_open((Memory *)object);
+    *address = ((Handle *)object)->pointer;
+    return memory_check_open((Handle *)object);
   }
   if (PyObject_TypeCheck(object, &View_Type)) return view_address(object, address);
   *address = PyLong_AsVoidPtr(object);
@@ -285,13 +285,13 @@ void later_after_fork(void) {
 
 static int is_memory(const Handle *handle) { return handle->kind >= HANDLE_BLOCK; }
 
-static PyObject *take_held(Handle *handle) {
-  PyObject *held;
+static PyObject *take(Handle *handle, PyObject **place) {
+  PyObject *taken;
   GUARD_BEGIN(handle)
-  held = handle->held;
-  handle->held = NULL;
+  taken = *place;
+  *place = NULL;
   GUARD_END()
-  return held;
+  return taken;
 }
 
 /* Holds the stream on which memory goes: `given`, or its own for None. A destroyed stream has finished its work: the
@@ -301,7 +301,7 @@ static int hold_stream(Handle *handle, PyObject *given, gmm_stream *stream, Hand
   *stream = GMM_STREAM_DEFAULT;
   if (!is_memory(handle)) return 0;
   if (given != Py_None) return handle_stream(given, stream, held);
-  Memory *memory = (Memory *)handle;
+  Handle *memory = (Handle *)handle;
   if (memory->stream) {
     if (try_enter(memory->stream) != ENTERED) return 0;
     Py_INCREF(memory->stream);
@@ -312,7 +312,7 @@ static int hold_stream(Handle *handle, PyObject *given, gmm_stream *stream, Hand
 }
 
 /* Memory that is given back later goes on this stream. */
-static void set_stream(Memory *memory, gmm_stream stream, Handle *held) {
+static void set_stream(Handle *memory, gmm_stream stream, Handle *held) {
   Handle *before;
   Py_XINCREF(held);
   GUARD_BEGIN(memory)
@@ -324,24 +324,25 @@ static void set_stream(Memory *memory, gmm_stream stream, Handle *held) {
 }
 
 /* The library's end of a handle. A ticket's waits for its operation, a watcher's or lease's for its callback. */
-static gmm_result call_end(HandleKind kind, void *pointer, gmm_context *context, gmm_stream stream) {
-  switch (kind) {
+static gmm_result call_end(const Handle *handle, gmm_context *context, gmm_stream stream) {
+  void *const pointer = handle->pointer;
+  switch (handle->kind) {
     case HANDLE_CONTEXT:
-      return gmm_context_release((gmm_context *)pointer);
+      return gmm_context_release(pointer);
     case HANDLE_HEAP:
-      return gmm_heap_destroy((gmm_heap *)pointer);
+      return gmm_heap_destroy(pointer);
     case HANDLE_STREAM:
-      return gmm_stream_destroy(context, (gmm_stream)pointer);
+      return gmm_stream_destroy(context, pointer);
     case HANDLE_EVENT:
-      return gmm_event_destroy((gmm_event *)pointer);
+      return gmm_event_destroy(pointer);
     case HANDLE_TICKET:
-      return gmm_ticket_destroy((gmm_ticket *)pointer);
+      return gmm_ticket_destroy(pointer);
     case HANDLE_WATCHER:
-      return gmm_watcher_destroy((gmm_watcher *)pointer);
+      return gmm_watcher_destroy(pointer);
     case HANDLE_LEASE:
-      return gmm_lease_destroy((gmm_lease *)pointer);
+      return gmm_lease_destroy(pointer);
     case HANDLE_SNAPSHOT:
-      return gmm_snapshot_destroy((gmm_snapshot *)pointer);
+      return gmm_snapshot_destroy(pointer);
     case HANDLE_BLOCK:
       return gmm_free(context, pointer, stream);
     case HANDLE_IMPORT:
@@ -356,10 +357,10 @@ static gmm_result call_end(HandleKind kind, void *pointer, gmm_context *context,
 /* The caller has closed the handle and holds its context, if that is open. A quick free keeps the GIL, as in
  * allocate.c. */
 static gmm_result give_back(Handle *handle, gmm_stream stream) {
-  gmm_context *const context = handle->parent ? (gmm_context *)handle->parent->pointer : NULL;
+  gmm_context *const context = handle->parent ? handle->parent->pointer : NULL;
   if (handle->kind == HANDLE_BLOCK && gmm_try_free(context, handle->pointer, stream) == GMM_OK) return GMM_OK;
   PyThreadState *state = gmm_python_leave_gil();
-  const gmm_result result = call_end(handle->kind, handle->pointer, context, stream);
+  const gmm_result result = call_end(handle, context, stream);
   gmm_python_take_gil(state);
   return result;
 }
@@ -387,7 +388,7 @@ static Closing close_handle(Handle *handle, gmm_stream stream) {
     if (closing.result < 0 && closing.result != GMM_ERROR_FORKED)
       state_add(&handle->state, STATE_OPEN);
     else if (is_memory(handle))
-      Py_XDECREF(take_held(handle));
+      Py_XDECREF(take(handle, &handle->held));
   } else if (closing.state & STATE_OPEN) {
     closing.outcome = CLOSE_IN_USE;
   }
@@ -396,16 +397,12 @@ static Closing close_handle(Handle *handle, gmm_stream stream) {
 }
 
 static PyObject *raise_in_use(const Handle *handle, const char *verb, State state) {
+  const char *const what = kind_names[handle->kind];
   if (state_exports(state) == 0)
     return PyErr_Format(PyExc_RuntimeError, "cannot %s the %s: calls on other threads use it; let them end first", verb,
-                        kind_names[handle->kind]);
-  if (handle->kind == HANDLE_CONTEXT)
-    return PyErr_Format(PyExc_BufferError,
-                        "cannot %s the context: %zd views of its memory live; release or delete them first", verb,
-                        state_exports(state));
-  return PyErr_Format(PyExc_BufferError,
-                      "cannot free the memory at %p: %zd views of it live; release or delete them first",
-                      handle->pointer, state_exports(state));
+                        what);
+  return PyErr_Format(PyExc_BufferError, "cannot %s the %s: %zd views of its memory live; release or delete them first",
+                      verb, what, state_exports(state));
 }
 
 /* Closes a handle. on: the stream on which memory goes; None: its own. A second call does nothing. */
@@ -422,7 +419,7 @@ static PyObject *close_on(Handle *handle, PyObject *on) {
   if (closing.outcome == CLOSE_RESETTING && (in_callback || handle->kind == HANDLE_BLOCK)) {
     closing.outcome = CLOSE_DONE;
     if (state_change(&handle->state, &closing.state, 0)) {
-      set_stream((Memory *)handle, stream, held);
+      set_stream((Handle *)handle, stream, held);
       end_later(handle, LATE | LATE_CLOSED | (in_callback ? 0 : LATE_RETRY));
     } else if (closing.state & STATE_OPEN) {
       closing.outcome = CLOSE_IN_USE;
@@ -562,18 +559,18 @@ static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
   Py_VISIT(handle->parent);
   Py_VISIT(handle->held);
   Py_VISIT(handle->oom_handler);
+  Py_VISIT(handle->heap);
+  Py_VISIT(handle->stream);
   return 0;
 }
 
+/* The reference to the context stays, because views that go later are counted there, and so does what keeps memory until
+ * that is given back. The callbacks break cycles. */
 static int handle_clear(PyObject *self) {
   Handle *handle = (Handle *)self;
-  PyObject *oom_handler;
-  GUARD_BEGIN(self)
-  oom_handler = handle->oom_handler;
-  handle->oom_handler = NULL;
-  GUARD_END()
-  Py_XDECREF(oom_handler);
-  Py_XDECREF(take_held(handle));
+  if (is_memory(handle)) return 0;
+  Py_XDECREF(take(handle, &handle->oom_handler));
+  Py_XDECREF(take(handle, &handle->held));
   return 0;
 }
 
@@ -582,15 +579,13 @@ static void handle_dealloc(PyObject *self) {
   if (PyObject_CallFinalizerFromDealloc(self) < 0) return;
   /* The collector must not visit an object without references. */
   PyObject_GC_UnTrack(self);
-  if (is_memory(handle)) {
-    Memory *memory = (Memory *)self;
-    /* The collector finalizes once, and views that prevented the free may have gone since. */
-    if ((LOAD(handle->state) & STATE_OPEN) && !gmm_python_is_ending()) end(handle, 0);
-    Py_CLEAR(memory->stream);
-    Py_CLEAR(memory->heap);
-  }
+  /* The collector finalizes once, and views that prevented the free may have gone since. */
+  if (is_memory(handle) && (LOAD(handle->state) & STATE_OPEN) && !gmm_python_is_ending()) end(handle, 0);
   if (handle->weak_references) PyObject_ClearWeakRefs(self);
-  handle_clear(self);
+  Py_CLEAR(handle->oom_handler);
+  Py_CLEAR(handle->held);
+  Py_CLEAR(handle->stream);
+  Py_CLEAR(handle->heap);
   Py_CLEAR(handle->parent);
   Py_TYPE(self)->tp_free(self);
 }
@@ -619,7 +614,7 @@ static PyObject *get_held(PyObject *self, void *unused) {
 }
 
 static int set_held(PyObject *self, PyObject *held, void *unused) {
-  PyObject *before = take_held((Handle *)self);
+  PyObject *before = take((Handle *)self, &((Handle *)self)->held);
   Py_XINCREF(held);
   ((Handle *)self)->held = held;
   Py_XDECREF(before);
@@ -629,14 +624,12 @@ static int set_held(PyObject *self, PyObject *held, void *unused) {
 PyDoc_STRVAR(close_doc,
              "close($self, /)\n--\n\nCloses it; memory goes on the stream of its allocation. A second call does "
              "nothing.");
-PyDoc_STRVAR(enter_doc, "__enter__($self, /)\n--\n\n");
-PyDoc_STRVAR(exit_doc, "__exit__($self, /, *exception)\n--\n\n");
 static PyMethodDef handle_methods[] = {
     {"_open", (PyCFunction)(void (*)(void))handle_open, METH_FASTCALL, NULL},
     {"_reset", handle_reset, METH_NOARGS, NULL},
     {"close", handle_close, METH_NOARGS, close_doc},
-    {"__enter__", handle_enter_block, METH_NOARGS, enter_doc},
-    {"__exit__", (PyCFunction)(void (*)(void))handle_exit_block, METH_FASTCALL, exit_doc},
+    {"__enter__", handle_enter_block, METH_NOARGS, NULL},
+    {"__exit__", (PyCFunction)(void (*)(void))handle_exit_block, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef handle_getters[] = {
@@ -668,38 +661,22 @@ PyTypeObject Handle_Type = {
     .tp_members = handle_members,
 };
 
-/* --- The type, and gmm.Buffer, which alloc() makes ------------------------------------------------------------ */
-
-Memory *buffer_new(void) {
-  PyTypeObject *type = (PyTypeObject *)helper_of(HELPER_BUFFER);
-  return type ? (Memory *)type->tp_alloc(type, 0) : NULL;
-}
-
-static int memory_traverse(PyObject *self, visitproc visit, void *arg) {
-  Memory *memory = (Memory *)self;
-  /* The reference to the context stays, because views that go later are counted there, and so does `held` until the
-   * memory is given back. The context's callbacks break cycles. */
-  Py_VISIT(memory->base.parent);
-  Py_VISIT(memory->base.held);
-  Py_VISIT(memory->heap);
-  Py_VISIT(memory->stream);
-  return 0;
-}
+/* --- The type of memory -------------------------------------------------------------------------------------- */
 
 static int memory_getbuffer(PyObject *self, Py_buffer *view, int flags) {
-  Memory *memory = (Memory *)self;
+  Handle *memory = (Handle *)self;
   view->obj = NULL;
   if (memory_add_export(memory) < 0) return -1;
   if (memory_check_host_access(memory) == 0 &&
-      PyBuffer_FillInfo(view, self, memory->base.pointer, memory->nbytes, 0, flags) == 0)
+      PyBuffer_FillInfo(view, self, memory->pointer, memory->nbytes, 0, flags) == 0)
     return 0;
   memory_drop_export(memory);
   return -1;
 }
 
-static void memory_releasebuffer(PyObject *self, Py_buffer *view) { memory_drop_export((Memory *)self); }
+static void memory_releasebuffer(PyObject *self, Py_buffer *view) { memory_drop_export((Handle *)self); }
 
-static Py_ssize_t memory_length(PyObject *self) { return ((Memory *)self)->nbytes; }
+static Py_ssize_t memory_length(PyObject *self) { return ((Handle *)self)->nbytes; }
 
 static PyObject *memory_get_address(PyObject *self, void *unused) {
   void *address;
@@ -707,7 +684,7 @@ static PyObject *memory_get_address(PyObject *self, void *unused) {
 }
 
 static PyObject *memory_get_stream(PyObject *self, void *unused) {
-  Memory *memory = (Memory *)self;
+  Handle *memory = (Handle *)self;
   Handle *stream;
   GUARD_BEGIN(self)
   stream = memory->stream;
@@ -740,9 +717,9 @@ static PyGetSetDef memory_getters[] = {
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyMemberDef memory_members[] = {
-    {"nbytes", T_PYSSIZET, offsetof(Memory, nbytes), READONLY, "The requested size in bytes."},
-    {"_nbytes", T_PYSSIZET, offsetof(Memory, nbytes), 0, NULL},
-    {"_is_out_of_reach", T_BOOL, offsetof(Memory, is_out_of_reach), 0, NULL},
+    {"nbytes", T_PYSSIZET, offsetof(Handle, nbytes), READONLY, "The requested size in bytes."},
+    {"_nbytes", T_PYSSIZET, offsetof(Handle, nbytes), 0, NULL},
+    {"_is_out_of_reach", T_BOOL, offsetof(Handle, is_out_of_reach), 0, NULL},
     {NULL, 0, 0, 0, NULL}};
 
 static PyBufferProcs memory_buffer = {memory_getbuffer, memory_releasebuffer};
@@ -751,10 +728,9 @@ static PySequenceMethods memory_sequence = {.sq_length = memory_length};
 PyTypeObject Memory_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.Memory",
     .tp_base = &Handle_Type,
-    .tp_basicsize = sizeof(Memory),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_basicsize = sizeof(Handle),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, /* it inherits the collector's functions */
     .tp_doc = "A block of memory of the library.",
-    .tp_traverse = memory_traverse,
     .tp_methods = memory_methods,
     .tp_getset = memory_getters,
     .tp_members = memory_members,

@@ -119,6 +119,12 @@ typedef struct Handle {
   PyObject *weak_references;
   struct Handle *next_late; /**< in the queue of handles that another thread ends */
   int late;                 /**< how it waits there; 0: it does not */
+  /* Of memory alone: */
+  Py_ssize_t nbytes;
+  struct Handle *heap;   /**< the heap of the block, or NULL */
+  struct Handle *stream; /**< the gmm.Stream that the block is freed on, or NULL */
+  gmm_stream raw_stream;
+  char is_out_of_reach; /**< external memory that the host does not reach */
 } Handle;
 
 extern PyTypeObject Handle_Type;
@@ -137,30 +143,19 @@ int handle_is_open(const Handle *handle);
  */
 int handle_stream(PyObject *object, gmm_stream *stream, Handle **held);
 
-/** A handle with a size and the buffer protocol, for gmm.Buffer and gmm.Pin. */
-typedef struct Memory {
-  Handle base;
-  Py_ssize_t nbytes;
-  Handle *heap;   /**< the heap of the block, or NULL */
-  Handle *stream; /**< the gmm.Stream that the block is freed on, or NULL */
-  gmm_stream raw_stream;
-  char is_out_of_reach; /**< external memory that the host does not reach */
-} Memory;
+/* Memory: a handle with a size and the buffer protocol, for gmm.Buffer, gmm.Pin and other packages' memory. */
 
 extern PyTypeObject Memory_Type;
 
 /** Raises where the memory may not be used: 0, or -1. */
-int memory_check_open(const Memory *memory);
+int memory_check_open(const Handle *memory);
 /** 0 when the host may use the address now, or -1 with BufferError. */
-int memory_check_host_access(const Memory *memory);
+int memory_check_host_access(const Handle *memory);
 /** Counts views. Memory with views cannot be freed. */
-int memory_add_export(Memory *memory);
-void memory_drop_export(Memory *memory);
+int memory_add_export(Handle *memory);
+void memory_drop_export(Handle *memory);
 /** Reads an address argument: None, a number, or open memory. 0, or -1 with an exception. */
 int memory_address(PyObject *object, void **address);
-
-/** An empty gmm.Buffer, which the caller fills. */
-Memory *buffer_new(void);
 
 /* fields.c: options */
 

@@ -49,9 +49,11 @@ _Static_assert(sizeof(DLTensor) == 48 && sizeof(DLManagedTensorVersioned) == 80,
 
 typedef struct View {
   PyVarObject ob_base; /* PyObject_VAR_HEAD; its size is that of dims */
-  Memory *memory;
+  Handle *memory;
   Py_buffer layout; /**< without an object; a format of NULL: the struct module cannot spell it */
   PyObject *shape, *strides, *dtype;
+  uint8_t code; /**< of DLPack, and the version 1.minor that brought it */
+  uint32_t minor;
   PyObject *weak_references;
   Py_ssize_t dims[]; /**< shape, then strides in bytes */
 } View;
@@ -72,35 +74,35 @@ static int read_numbers(PyObject *tuple, Py_ssize_t *numbers) {
 
 /* View(memory, address, shape, strides, dtype, readonly)
  *
- * dtype: (name, typestr, format or None, itemsize, ...). The package has checked that the layout lies inside of the
- * memory. */
+ * dtype: (name, typestr, format or None, itemsize, code, minor version of DLPack 1). The package has checked that the
+ * layout lies inside of the memory. */
 static PyObject *view_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-  PyObject *memory, *address, *shape, *strides, *dtype;
-  int readonly;
-  if (!PyArg_ParseTuple(arguments, "O!OO!O!O!p:View", &Memory_Type, &memory, &address, &PyTuple_Type, &shape,
-                        &PyTuple_Type, &strides, &PyTuple_Type, &dtype, &readonly))
+  PyObject *memory, *address, *shape, *strides, *name, *typestr;
+  Py_buffer layout = {0};
+  int code, minor;
+  if (!PyArg_ParseTuple(arguments, "O!OO!O!(OOznii)p:View", &Memory_Type, &memory, &address, &PyTuple_Type, &shape,
+                        &PyTuple_Type, &strides, &name, &typestr, &layout.format, &layout.itemsize, &code, &minor,
+                        &layout.readonly))
     return NULL;
-  const int ndim = (int)PyTuple_GET_SIZE(shape);
-  View *view = (View *)type->tp_alloc(type, 2 * ndim);
+  if (PyTuple_GET_SIZE(strides) != PyTuple_GET_SIZE(shape))
+    return PyErr_Format(PyExc_ValueError, "a view has as many strides as dimensions");
+  layout.buf = PyLong_AsVoidPtr(address);
+  layout.ndim = (int)PyTuple_GET_SIZE(shape);
+  View *view = PyErr_Occurred() ? NULL : (View *)type->tp_alloc(type, 2 * layout.ndim);
   if (!view) return NULL;
-  view->memory = (Memory *)reference(memory);
+  layout.shape = view->dims;
+  layout.strides = view->dims + layout.ndim;
+  view->memory = (Handle *)reference(memory);
   view->shape = reference(shape);
   view->strides = reference(strides);
-  view->dtype = reference(dtype);
-  view->layout = (Py_buffer){.buf = PyLong_AsVoidPtr(address),
-                             .readonly = readonly,
-                             .ndim = ndim,
-                             .shape = view->dims,
-                             .strides = view->dims + ndim};
-  PyObject *words = PyTuple_GetSlice(dtype, 2, 4); /* its texts live as long as the dtype */
-  const int is_good = !PyErr_Occurred() && PyTuple_GET_SIZE(strides) == ndim &&
-                      PyArg_ParseTuple(words, "zn", &view->layout.format, &view->layout.itemsize) &&
-                      read_numbers(shape, view->dims) == 0 && read_numbers(strides, view->dims + ndim) == 0;
-  Py_XDECREF(words);
-  view->layout.len = view->layout.itemsize;
-  for (int i = 0; i < ndim; ++i) view->layout.len *= view->dims[i];
+  view->dtype = reference(PyTuple_GET_ITEM(arguments, 4)); /* its texts live as long as it */
+  view->code = (uint8_t)code;
+  view->minor = (uint32_t)minor;
+  const int is_good = read_numbers(shape, layout.shape) == 0 && read_numbers(strides, layout.strides) == 0;
+  layout.len = layout.itemsize;
+  for (int i = 0; i < layout.ndim; ++i) layout.len *= layout.shape[i];
+  view->layout = layout;
   if (is_good) return (PyObject *)view;
-  if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a view has as many strides as dimensions");
   Py_DECREF(view);
   return NULL;
 }
@@ -131,7 +133,7 @@ int view_address(PyObject *object, void **address) {
 
 /* _host_reaches(): whether the host may use the address now. */
 static PyObject *view_host_reaches(PyObject *self, PyObject *unused) {
-  Memory *memory = ((View *)self)->memory;
+  Handle *memory = ((View *)self)->memory;
   if (memory_check_open(memory) < 0) return NULL;
   if (memory_check_host_access(memory) == 0) Py_RETURN_TRUE;
   if (!PyErr_ExceptionMatches(PyExc_BufferError)) return NULL;
@@ -206,16 +208,15 @@ static void capsule_end(PyObject *capsule) {
   PyErr_Restore(type, value, trace);
 }
 
-/* _capsule((device type, device id), is_versioned, flags, code, minor version of DLPack 1)
+/* _capsule((device type, device id), is_versioned, flags)
  *
  * The package has checked that the consumer understands it, and that the strides are whole elements. */
 static PyObject *view_capsule(PyObject *self, PyObject *arguments) {
   View *view = (View *)self;
   const Py_buffer *layout = &view->layout;
-  int device_type, device_id, is_versioned, code, minor;
+  int device_type, device_id, is_versioned;
   unsigned long long flags;
-  if (!PyArg_ParseTuple(arguments, "(ii)pKii", &device_type, &device_id, &is_versioned, &flags, &code, &minor))
-    return NULL;
+  if (!PyArg_ParseTuple(arguments, "(ii)pK", &device_type, &device_id, &is_versioned, &flags)) return NULL;
   Export *made = (Export *)PyMem_RawCalloc(1, sizeof *made + sizeof(int64_t) * (size_t)layout->ndim);
   if (!made) return PyErr_NoMemory();
   if (memory_add_export(view->memory) < 0) {
@@ -228,13 +229,13 @@ static PyObject *view_capsule(PyObject *self, PyObject *arguments) {
                            .device_type = device_type,
                            .device_id = device_id,
                            .ndim = layout->ndim,
-                           .code = (uint8_t)code,
+                           .code = view->code,
                            .bits = (uint8_t)(layout->itemsize * 8),
                            .lanes = 1,
                            .shape = (int64_t *)layout->shape,
                            .strides = made->strides};
   if (is_versioned)
-    made->tensor.versioned = (DLManagedTensorVersioned){1, (uint32_t)minor, made, delete_versioned, flags, tensor};
+    made->tensor.versioned = (DLManagedTensorVersioned){1, view->minor, made, delete_versioned, flags, tensor};
   else
     made->tensor.legacy = (DLManagedTensor){tensor, made, delete_legacy};
   PyObject *capsule = PyCapsule_New(&made->tensor, is_versioned ? VERSIONED : LEGACY, capsule_end);
@@ -326,8 +327,8 @@ PyMethodDef view_functions[] = {{"dlpack_import", dlpack_import, METH_O, NULL},
 /* --- The type ----------------------------------------------------------------------------------------------------- */
 
 static PyObject *get_buffer(PyObject *self, void *unused) {
-  Memory *memory = ((View *)self)->memory;
-  return reference(memory->base.kind == HANDLE_EXTERNAL ? NULL : memory);
+  Handle *memory = ((View *)self)->memory;
+  return reference(memory->kind == HANDLE_EXTERNAL ? NULL : memory);
 }
 
 static PyObject *get_address(PyObject *self, void *unused) {
@@ -336,7 +337,7 @@ static PyObject *get_address(PyObject *self, void *unused) {
 }
 
 static PyObject *get_closed(PyObject *self, void *unused) {
-  return PyBool_FromLong(!handle_is_open(&((View *)self)->memory->base));
+  return PyBool_FromLong(!handle_is_open(((View *)self)->memory));
 }
 
 static PyObject *get_contiguous(PyObject *self, void *unused) {
