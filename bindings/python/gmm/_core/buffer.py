@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gmm import _native as native
 from gmm._core.array import Array, Located, host_view, over
-from gmm._core.enums import Advice, FdType, Kind, State, as_kind, milliseconds, tag_number
+from gmm._core.enums import Advice, FdType, State
 from gmm._core.errors import ERRORS
 from gmm._core.stream import as_stream, stream_number
 from gmm._core.values import IpcFdInfo, LegacyHandle
-
-if TYPE_CHECKING:
-    from gmm._core.typing import Context, FdTypeLike, KindLike, TagLike
 
 
 class Buffer(Located, native.Memory):
@@ -199,63 +196,6 @@ class Pin(native.Memory):
         return "<gmm.Pin closed>" if self.closed else f"<gmm.Pin of {self.nbytes} bytes at 0x{self.address:x}>"
 
 
-# Memory of other processes.
-
-
-def ipc_import(self: Context, handle: bytes, *, device: int = 0, timeout: float | None = None,
-               nbytes: int | None = None) -> Buffer:
-    """Maps another process's memory as a Buffer of nbytes; None: of all bytes of the block after the address.
-
-    timeout: seconds to wait for the exporter; None: 5.
-    """
-    # The buffer holds the handle, by which it can be sent on.
-    return _import(self, nbytes, bytes(handle), native.gmm_ipc_import, handle,
-                   {"device": device, "timeout_ms": milliseconds(timeout)})
-
-
-def import_fd(self: Context, fd: int, size: int, *, type: FdTypeLike = FdType.DEFAULT, device: int = 0) -> Buffer:
-    """Maps the memory of a descriptor as a Buffer.
-
-    Vulkan, another library, or another process's Buffer.ipc_export_fd() has made the descriptor. size: the bytes of the
-    allocation, which its maker knows. The caller still owns the descriptor and may close it at once.
-    """
-    return _import(self, size, None, native.gmm_ipc_import_fd, fd, {"type": type, "size": size, "device": device})
-
-
-def _import(context, nbytes, held, function, *arguments):
-    """A Buffer of what the native function imports. A failure closes the import."""
-    buffer = Buffer()
-    buffer._held = held
-    buffer._open("imported buffer", context, function, context, *arguments)
-    try:
-        info = context.query(buffer)
-        rest = info.base + info.size - buffer.address
-        if nbytes is not None and nbytes > rest:
-            raise ERRORS["InvalidSizeError"](f"{nbytes} bytes of another process's memory were asked for; "
-                                             f"its block has {rest} bytes from the address on")
-        buffer._nbytes = rest if nbytes is None else nbytes
-    except BaseException:
-        buffer.free()
-        raise
-    return buffer
-
-
-def pin(self: Context, obj: Any, *, device: int = 0, read_only: bool = False) -> Pin:
-    """Page-locks the memory of an object with the buffer protocol until the Pin is closed.
-
-    The object cannot be resized until then.
-    """
-    view, made = host_view(obj, writable=not read_only), Pin()
-    made._held, made._nbytes = view, view.nbytes
-    options = {"device": device, "flags": native.GMM_PIN_READ_ONLY if read_only else 0}
-    made.device_pointer = made._open("pin", self, native.gmm_pin, self, native.view_address(view),
-                                     view.nbytes, options)[1]
-    return made
-
-
-# Heaps.
-
-
 class Heap(native.Handle):
     """A heap with a fixed kind, device and tag: the fastest way to allocate. Context.heap() makes it."""
 
@@ -269,14 +209,3 @@ class Heap(native.Handle):
 
     def __repr__(self):
         return "<gmm.Heap closed>" if self.closed else f"<gmm.Heap of {self.kind.name} memory of device {self.device}>"
-
-
-def heap(self: Context, kind: KindLike = Kind.DEVICE, *, device: int = 0, tag: TagLike = 0, minimum_extent: int = 0,
-         limit: int = 0, peer_devices: int = 0, exportable: bool = False) -> Heap:
-    """Makes a Heap. Its blocks share no extent with other heaps. exportable: each block has a file descriptor."""
-    made = Heap()
-    made.kind, made.device = Kind(as_kind(kind)), device
-    made._open("heap", self, native.gmm_heap_create, self, {
-        "kind": made.kind, "device": device, "tag": tag_number(self, tag), "minimum_extent": minimum_extent,
-        "limit": limit, "peer_devices": peer_devices, "flags": native.GMM_HEAP_EXPORTABLE if exportable else 0})
-    return made

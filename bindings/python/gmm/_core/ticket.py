@@ -23,11 +23,9 @@ _KEEP = {0: native.GMM_PAUSE_DROP, 1: native.GMM_PAUSE_KEEP_HOST, 2: native.GMM_
 class Scope(contextlib.ContextDecorator):
     """with Scope(begin, arguments, end, arguments): the block gets begin's result, or a value that is given.
 
-    The block's end comes for certain, also when Ctrl-C came as it began. A begin in Python undoes itself when it raises.
+    The end comes for certain, also when Ctrl-C came as the block began. A begin in Python undoes itself when it raises.
     An end in Python may be called twice, when Ctrl-C came in between.
     """
-
-    __slots__ = ("_scope",)
 
     def __init__(self, *scope):
         self._scope = scope
@@ -321,7 +319,8 @@ class Pausing:
     def resume_async(self, *tags: TagLike, retain: bool = False, progress: OnProgress = None,
                      hold: float | None = None) -> Ticket:
         """resume() on a thread of the library: a Ticket. hold: as for pause_async(), with all pages taken."""
-        return Ticket()._start(native.gmm_resume_async, *self._options(tags, retain=retain, progress=progress, hold=hold))
+        return Ticket()._start(native.gmm_resume_async, *self._options(
+            tags, retain=retain, progress=progress, hold=hold))
 
     def discard_backup(self, *tags: TagLike) -> int:
         """Discards the kept contents of the tags' paused memory. Returns their bytes.
