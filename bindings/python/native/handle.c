@@ -205,7 +205,7 @@ void later_leave(int frees) {
 
 static void end(Handle *handle, int is_late);
 
-static void *work(void *unused) {
+static void work(void *unused) {
   pthread_mutex_lock(&mutex);
   while (queue) {
     Handle *next = queue;
@@ -231,17 +231,6 @@ static void *work(void *unused) {
   }
   running = 0;
   pthread_mutex_unlock(&mutex);
-  return unused;
-}
-
-/* The caller holds the mutex. When the thread cannot start, the next handle starts it. */
-static void start(void) {
-  pthread_attr_t attributes;
-  pthread_t thread;
-  if (running || pthread_attr_init(&attributes) != 0) return;
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  running = pthread_create(&thread, &attributes, work, NULL) == 0;
-  pthread_attr_destroy(&attributes);
 }
 
 /* Ends this handle on the thread, which holds it until then. */
@@ -253,7 +242,8 @@ static void end_later(Handle *handle, int how) {
   handle->next_late = NULL;
   *last = handle;
   last = &handle->next_late;
-  start();
+  /* When the thread cannot start, the next handle starts it. */
+  if (!running) running = PyThread_start_new_thread(work, NULL) != PYTHREAD_INVALID_THREAD_ID;
   pthread_mutex_unlock(&mutex);
 }
 

@@ -199,14 +199,21 @@ static void export_end(Export *ended) {
 static void delete_legacy(DLManagedTensor *tensor) { export_end((Export *)tensor->manager_ctx); }
 static void delete_versioned(DLManagedTensorVersioned *tensor) { export_end((Export *)tensor->manager_ctx); }
 
-/* A capsule still has its first name when no consumer has taken it. */
-static void capsule_end(PyObject *capsule) {
+/* Deletes the tensor of a capsule of either name. */
+static void delete_tensor(PyObject *capsule, const char *legacy_name, const char *versioned_name) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
-  if (PyCapsule_IsValid(capsule, LEGACY)) delete_legacy(PyCapsule_GetPointer(capsule, LEGACY));
-  if (PyCapsule_IsValid(capsule, VERSIONED)) delete_versioned(PyCapsule_GetPointer(capsule, VERSIONED));
+  DLManagedTensor *legacy = PyCapsule_GetPointer(capsule, legacy_name);
+  DLManagedTensorVersioned *versioned = PyCapsule_GetPointer(capsule, versioned_name);
+  PyErr_Clear();
+  if (legacy && legacy->deleter) legacy->deleter(legacy);
+  if (versioned && versioned->deleter) versioned->deleter(versioned);
+  if (PyErr_Occurred()) PyErr_WriteUnraisable(NULL);
   PyErr_Restore(type, value, trace);
 }
+
+/* A capsule still has its first name when no consumer has taken it. */
+static void capsule_end(PyObject *capsule) { delete_tensor(capsule, LEGACY, VERSIONED); }
 
 /* _capsule((device type, device id), is_versioned, flags)
  *
@@ -248,15 +255,8 @@ static PyObject *view_capsule(PyObject *self, PyObject *arguments) {
 /* A consumed capsule holds its tensor until the last view over it is gone. It calls the deleter once, with the GIL:
  * DLPack lets deleters take it, and those of some producers expect it. */
 static void consumed_end(PyObject *capsule) {
-  if (gmm_python_is_ending()) return; /* the producer may be torn down: the process's end frees its memory */
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
-  DLManagedTensor *legacy = PyCapsule_IsValid(capsule, USED_LEGACY) ? PyCapsule_GetPointer(capsule, USED_LEGACY) : NULL;
-  DLManagedTensorVersioned *versioned = legacy ? NULL : PyCapsule_GetPointer(capsule, USED_VERSIONED);
-  if (legacy && legacy->deleter) legacy->deleter(legacy);
-  if (versioned && versioned->deleter) versioned->deleter(versioned);
-  if (PyErr_Occurred()) PyErr_WriteUnraisable(NULL);
-  PyErr_Restore(type, value, trace);
+  /* At the interpreter's end the producer may be torn down: the process's end frees its memory. */
+  if (!gmm_python_is_ending()) delete_tensor(capsule, USED_LEGACY, USED_VERSIONED);
 }
 
 /* The capsule's tensor, which is the caller's from then on, and no other thread's. NULL: it has none of that name. */
@@ -272,19 +272,9 @@ static void *take(PyObject *capsule, const char *name, const char *used_name) {
   return tensor;
 }
 
-static PyObject *numbers(const int64_t *values, int count) {
-  PyObject *tuple = PyTuple_New(count);
-  for (int i = 0; tuple && i < count; ++i) {
-    PyObject *value = PyLong_FromLongLong(values[i]);
-    if (!value) Py_CLEAR(tuple);
-    if (value) PyTuple_SET_ITEM(tuple, i, value);
-  }
-  return tuple;
-}
-
 /* dlpack_import(capsule) -> (address, shape, strides in elements or None, (code, bits, lanes), readonly, device)
  *
- * From then on the capsule holds its tensor. */
+ * shape and strides are the bytes of numbers of 64 bits. From then on the capsule holds its tensor. */
 static PyObject *dlpack_import(PyObject *module, PyObject *capsule) {
   const DLManagedTensorVersioned *versioned = take(capsule, VERSIONED, USED_VERSIONED);
   const DLManagedTensor *legacy = versioned ? NULL : take(capsule, LEGACY, USED_LEGACY);
@@ -305,10 +295,10 @@ static PyObject *dlpack_import(PyObject *module, PyObject *capsule) {
                         VIEW_MAX_DIMENSIONS);
   const uintptr_t address = tensor->data ? (uintptr_t)tensor->data + tensor->byte_offset : 0;
   const int readonly = versioned && (versioned->flags & DL_FLAG_READ_ONLY);
-  return Py_BuildValue("KNN(iii)N(ii)", (unsigned long long)address, numbers(tensor->shape, tensor->ndim),
-                       tensor->strides ? numbers(tensor->strides, tensor->ndim) : reference(NULL), (int)tensor->code,
-                       (int)tensor->bits, (int)tensor->lanes, PyBool_FromLong(readonly), (int)tensor->device_type,
-                       (int)tensor->device_id);
+  const Py_ssize_t bytes = tensor->ndim * (Py_ssize_t)sizeof(int64_t);
+  return Py_BuildValue("Ky#y#(iii)N(ii)", (unsigned long long)address, tensor->shape, bytes, tensor->strides, bytes,
+                       (int)tensor->code, (int)tensor->bits, (int)tensor->lanes, PyBool_FromLong(readonly),
+                       (int)tensor->device_type, (int)tensor->device_id);
 }
 
 /* view_address(memoryview): the address of its first element, which the memoryview holds. */

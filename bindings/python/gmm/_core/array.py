@@ -766,10 +766,11 @@ def _over_tensor(capsule, stream, context):
     dtype = _BY_DLPACK.get(code)
     if dtype is None:
         raise BufferError(f"DLPack's type (code, bits, lanes) = {code} is none that gmm knows")
+    shape = memoryview(shape or b"").cast("q").tolist()
     if any(length < 0 for length in shape):
         raise BufferError(f"a DLPack tensor of the shape {shape}")
     if strides is not None:
-        strides = [step * dtype.itemsize for step in strides]
+        strides = [step * dtype.itemsize for step in memoryview(strides).cast("q")]
         if any(abs(step) > sys.maxsize for step in strides):
             raise BufferError("a DLPack tensor whose stride is beyond any address space")
     return over(capsule, address, shape, strides, dtype, readonly, device, stream, context)
