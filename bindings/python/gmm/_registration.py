@@ -31,7 +31,7 @@ class LibraryError(RuntimeError):
         self.code = code
 
 
-class Registration:
+class Registration(contextlib.AbstractContextManager):
     """A block of gmm that a library has registered, until close() or the end of its with block.
 
     address, size: what is registered: all of the driver's allocation where the block has one of its own, else the
@@ -110,9 +110,6 @@ class Registration:
                 if active:
                     self._end()
         self._memory = None
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *exception):
         self.close()

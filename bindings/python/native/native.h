@@ -217,7 +217,6 @@ enum {
 };
 /** The package's object of that number, a borrowed reference. NULL with an exception: the package is not there. */
 PyObject *helper_of(int helper);
-/** Calls the package's function of that number with the arguments that are not NULL. */
 PyObject *helper_call(int helper, void *first, void *second);
 /** Adds a method of a type as a name of the module, which the package puts into its class. 0, or -1. */
 int native_add_method(PyObject *module, const char *name, PyTypeObject *type, PyMethodDef *def);
@@ -240,7 +239,6 @@ void callback_leave(PyGILState_STATE gil);
 int32_t callback_progress(void *user, uint64_t done, uint64_t total);
 extern PyMethodDef callback_functions[];
 
-/** Adds the types and functions above to the module. Returns 0, or -1 with an exception. */
 int native_init(PyObject *module);
 
 #endif

@@ -430,36 +430,31 @@ class Array(Located, native.View):
         """Whether work on the contents may be queued on a stream."""
         return self.buffer is not None or self._memory.order is not None
 
-    @property
-    def _stream_context(self):
-        """A context that knows the streams of the memory's device."""
-        context = self.context
-        if self.buffer is None and context.info.backend_name != "cuda":
-            raise BufferError(
-                f"the memory is ordered on a CUDA stream, which a context of the {context.info.backend_name} backend "
-                "does not know; open a CUDA context and import with Context.from_dlpack() or Context.asarray()")
-        return context
+    def _check_backend(self, context):
+        """A context of another backend knows neither another package's device memory nor its streams."""
+        if self.buffer is None:
+            device, backend = self._memory.dlpack_device, context.info.backend_name
+            needed = "sycl" if device[0] == ONE_API else "cuda"
+            if backend != needed:
+                raise BufferError(f"the memory is of DLPack device {device}; a context of the {backend} backend knows "
+                                  f"neither it nor its streams: open one of the {needed} backend, and import with its "
+                                  "from_dlpack() or asarray()")
 
     def _settle(self):
         """Waits for the work that is queued on the memory's own stream."""
         if self._is_ordered:
-            native.gmm_stream_synchronize(self._stream_context, self.stream)
+            self._check_backend(self.context)
+            native.gmm_stream_synchronize(self.context, self.stream)
 
     def _usable_by(self, context, *, writes=False):
-        """Checks one side of a copy. A context of another backend cannot read another package's device memory."""
+        """Checks one side of a copy."""
         if not self.contiguous:
             raise ValueError("a copy or fill needs an array whose elements lie one after another; this one has the "
                              f"strides {self.strides}")
         if writes and self.readonly:
             raise ValueError("the array is read-only")
         if self.buffer is None and not self._host_reaches():
-            device = self._memory.dlpack_device
-            needed = "sycl" if device[0] == ONE_API else "cuda"
-            if context.info.backend_name != needed:
-                raise BufferError(
-                    f"the memory is of DLPack device {device}; a context of the {context.info.backend_name} "
-                    f"backend cannot copy it: open one of the {needed} backend, and import with its from_dlpack() or "
-                    "asarray()")
+            self._check_backend(context)
 
     def fill(self, value: int, *, stream: Any = None) -> None:
         """Sets every byte to a value. Without a stream the call waits for it."""
@@ -641,7 +636,8 @@ class Array(Located, native.View):
         theirs = stream_number(as_stream(1 if stream is None else stream))
         if not self._is_ordered or theirs == (stream_number(self.stream) or 1):
             return
-        context = self._stream_context
+        context = self.context
+        self._check_backend(context)
         with context.event(max(self.device, 0)) as event:
             event.record(self.stream)
             native.gmm_stream_wait_event(context, theirs, event, 0)
