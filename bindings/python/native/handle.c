@@ -554,8 +554,8 @@ static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
   return 0;
 }
 
-/* The reference to the context stays, because views that go later are counted there, and so does what keeps memory until
- * that is given back. The callbacks break cycles. */
+/* The reference to the context stays, because views that go later are counted there. Memory keeps `held` until it is
+ * given back. The callbacks break cycles. */
 static int handle_clear(PyObject *self) {
   Handle *handle = (Handle *)self;
   if (is_memory(handle)) return 0;
@@ -582,12 +582,9 @@ static void handle_dealloc(PyObject *self) {
 
 static PyObject *get_closed(PyObject *self, void *unused) { return PyBool_FromLong(!handle_is_open((Handle *)self)); }
 
-static PyObject *get_users(PyObject *self, void *unused) {
-  return PyLong_FromSsize_t(state_users(LOAD(((Handle *)self)->state)));
-}
-
-static PyObject *get_exports(PyObject *self, void *unused) {
-  return PyLong_FromSsize_t(state_exports(LOAD(((Handle *)self)->state)));
+static PyObject *get_count(PyObject *self, void *of_exports) {
+  const State state = LOAD(((Handle *)self)->state);
+  return PyLong_FromSsize_t(of_exports ? state_exports(state) : state_users(state));
 }
 
 static PyObject *get_pointer(PyObject *self, void *unused) {
@@ -626,8 +623,8 @@ static PyGetSetDef handle_getters[] = {
     {"closed", get_closed, NULL, "True once it was closed, alone or with its context.", NULL},
     {"handle", get_pointer, NULL, "The library's handle, as a number.", NULL},
     {"_held", get_held, set_held, NULL, NULL},
-    {"_users", get_users, NULL, NULL, NULL},
-    {"_exports", get_exports, NULL, NULL, NULL},
+    {"_users", get_count, NULL, NULL, NULL},
+    {"_exports", get_count, NULL, NULL, (void *)1},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyMemberDef handle_members[] = {
@@ -668,11 +665,6 @@ static void memory_releasebuffer(PyObject *self, Py_buffer *view) { memory_drop_
 
 static Py_ssize_t memory_length(PyObject *self) { return ((Handle *)self)->nbytes; }
 
-static PyObject *memory_get_address(PyObject *self, void *unused) {
-  void *address;
-  return memory_address(self, &address) < 0 ? NULL : PyLong_FromVoidPtr(address);
-}
-
 static PyObject *memory_get_stream(PyObject *self, void *unused) {
   Handle *memory = (Handle *)self;
   Handle *stream;
@@ -702,7 +694,7 @@ static PyMethodDef memory_methods[] = {
     {"free", (PyCFunction)(void (*)(void))memory_free, METH_FASTCALL | METH_KEYWORDS, free_doc}, {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef memory_getters[] = {
-    {"address", memory_get_address, NULL, "The address of the memory, as a number.", NULL},
+    {"address", get_pointer, NULL, "The address of the memory, as a number.", NULL},
     {"stream", memory_get_stream, NULL, "The stream that the memory is freed on: a gmm.Stream, or a number.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 

@@ -371,10 +371,7 @@ class Array(Located, native.View):
             raise ValueError(f"the axes must be the numbers from 0 to {self.ndim - 1}, each once")
         return self._sibling(tuple(self.shape[axis] for axis in axes), tuple(self.strides[axis] for axis in axes))
 
-    @property
-    def T(self) -> Array:
-        """Another view with the dimensions in reverse order."""
-        return self.transpose()
+    T = property(transpose, doc="Another view with the dimensions in reverse order.")
 
     def view(self, dtype: Any) -> Array:
         """Another view of the same bytes as elements of another type."""
