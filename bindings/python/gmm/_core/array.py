@@ -7,6 +7,7 @@ converts, prints and parses numbers.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import operator
 import sys
@@ -640,8 +641,7 @@ class Array(Located, native.View):
             native.gmm_stream_wait_event(context, theirs, event, 0)
 
 
-def _make(memory, address, shape, strides, dtype, readonly):
-    return native.View.__new__(Array, memory, address, shape, strides, dtype, readonly)
+_make = functools.partial(native.View.__new__, Array)  # (memory, address, shape, strides, dtype, readonly)
 
 
 def empty(self: Context, shape: Shape, dtype: Any = "float64", kind: KindLike = Kind.DEVICE, **options) -> Array:
@@ -674,11 +674,8 @@ def over(owner, address, shape, strides, dtype, readonly, device=HOST_DEVICE, st
 
 def _dl_device(device):
     """gmm.HOST, a device's number, or (device type, device id) of DLPack."""
-    if device is None:
-        return None
-    if isinstance(device, tuple):
-        kind, number = device
-        return (int(kind), int(number))
+    if device is None or isinstance(device, tuple):
+        return device and tuple(map(int, device))
     number = operator.index(device)
     return HOST_DEVICE if number == HOST else (CUDA, number)
 
