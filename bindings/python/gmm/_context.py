@@ -455,7 +455,7 @@ class Context(Pausing, native.Handle):
     def snapshot(self, write: Callable[[bytes], object] | None = None) -> Any:
         """Describes every heap, extent and live block as a dict.
 
-        write(bytes) receives the JSON piece by piece instead.
+        write(bytes) receives the JSON piece by piece instead, until it returns False.
         """
         pieces = []
         native.gmm_snapshot_write(self._snapshot(), pieces.append if write is None else write)
