@@ -13,11 +13,7 @@ _numbers = itertools.count(1)
 
 def _address_of(memory):
     """Of a Buffer, an Array, a tensor, or an address as it is."""
-    address = getattr(memory, "address", None)
-    if address is None and hasattr(memory, "data_ptr"):
-        address = memory.data_ptr()
-    if address is None:
-        address = memory
+    address = memory.data_ptr() if hasattr(memory, "data_ptr") else getattr(memory, "address", memory)
     if not isinstance(address, int):
         raise TypeError(f"expected gmm's memory, a tensor or an address, but got {type(memory).__name__}")
     return address

@@ -284,9 +284,10 @@ def use(name: str, offer: Offer = ("weights", "kv_cache"), amounts: Amounts = No
                 if at_once:
                     raise ValueError("at_once is for programs with gmm.vllm or gmm.memory_saver: import it first")
                 context = default_context()
+                known = {tag.name for tag in context.tags()}
                 for tag in offer:
-                    if isinstance(tag, str):
-                        _find_or_make(context, tag)
+                    if isinstance(tag, str) and tag not in known:
+                        context.tag(tag, Contents.HOST)
             else:
                 from gmm._memory_saver.turns import Turns  # pylint: disable=import-outside-toplevel # as above
 
@@ -304,13 +305,6 @@ def use(name: str, offer: Offer = ("weights", "kv_cache"), amounts: Amounts = No
         if lease is not None:
             lease.close()
         raise
-
-
-def _find_or_make(context, tag):
-    try:
-        tag_number(context, tag)
-    except ERRORS["InvalidTagError"]:
-        context.tag(tag, Contents.HOST)
 
 
 def _close_used():

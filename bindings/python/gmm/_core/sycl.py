@@ -24,10 +24,7 @@ def load_library():
         return
     from importlib.util import find_spec  # here, as it takes as long to import as a tenth of this package
 
-    try:
-        package = find_spec("dpctl")
-    except ValueError:  # a test has put a module without a spec in its place
-        package = None
+    package = find_spec("dpctl")
     for folder in (package and package.submodule_search_locations) or ():
         library = os.path.join(folder, _NAME)
         if os.path.exists(library):

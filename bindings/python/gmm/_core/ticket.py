@@ -176,8 +176,7 @@ class Ticket(native.Handle):
         close().
         """
         if not self.wait(timeout):
-            raise ERRORS["NotReadyError"](
-                f"the pause or resume has not ended in {timeout} s; wait again or cancel it")
+            raise ERRORS["NotReadyError"](f"the pause or resume has not ended in {timeout} s; wait again or cancel it")
         self._asked = True
         moved, error = self._outcome
         if error is not None:
