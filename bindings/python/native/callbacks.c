@@ -75,8 +75,8 @@ static int call(PyObject *callable, PyObject *arguments, int may_end, int reache
   return is_true;
 }
 
-/* Calls what a handle holds, or another callable, with arguments of Py_BuildValue(). True: the answer is False, or there
- * is an exception. */
+/* Calls what a handle holds, or another callable, with arguments of Py_BuildValue(). True: the answer is False, or
+ * there is an exception. */
 static int refuses(void *user, int may_end, int reaches, const char *format, ...) {
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return 0;
