@@ -6,6 +6,7 @@ from typing import Any, Callable
 
 from gmm import _native as native
 from gmm._core import sycl
+from gmm._core.enums import STREAM_DEFAULT
 
 
 def as_stream(stream):
