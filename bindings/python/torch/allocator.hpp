@@ -48,15 +48,9 @@ inline CUDAAllocator *theirs = nullptr;  // PyTorch's own
 inline bool on_cuda = true;              // false: a test without a driver
 
 inline std::string format_bytes(uint64_t bytes) {
-  double amount = static_cast<double>(bytes) / 1024;
-  const char *unit = "KiB";
-  for (const char *larger : {"MiB", "GiB"}) {
-    if (amount < 1024) break;
-    amount /= 1024;
-    unit = larger;
-  }
+  const int unit = bytes < 1 << 20 ? 0 : bytes < 1 << 30 ? 1 : 2;
   char text[64];
-  snprintf(text, sizeof text, "%.2f %s", amount, unit);
+  snprintf(text, sizeof text, "%.2f %ciB", static_cast<double>(bytes >> 10 * unit) / 1024, "KMG"[unit]);
   return text;
 }
 
