@@ -16,14 +16,11 @@ import contextlib
 import ctypes
 import enum
 import json
-import os
 import sys
 import time
 
 _NOT_AVAILABLE = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
 _MOST_PROCESSES = 4096
-_STUCK = 2, 304  # of a restore without memory, and of each after it (cuda-checkpoint#44)
-_LOCK_LATE = 600  # CUDA_ERROR_NOT_READY
 
 
 class ProcessState(enum.IntEnum):
@@ -41,18 +38,6 @@ class Refused(Exception):
 
 failures = []  # (pid, step, CUresult)
 _driver = None
-
-
-def is_dead(pid):
-    """Whether no process has the number, or one that has ended and that its parent has not waited for."""
-    try:
-        os.kill(pid, 0)
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] in "ZX"
-    except ProcessLookupError:
-        return True
-    except (OSError, IndexError):  # another user's: the driver says what that one may
-        return False
 
 
 def error_name(code):
@@ -169,53 +154,18 @@ def resume(pids, stay_locked=()):
                     step(name, pid)
 
 
-def failed(error, text, pid=0, step="", code=0, state=-1):  # pylint: disable=too-many-arguments
-    """The last line of a verb that failed. state: the process's, or minus a CUresult."""
-    return {"error": error, "text": text, "at": [pid, step, code, state if state >= 0 else None]}
-
-
 def lack(pids, needs):
-    """The failure where a device has less free memory than the processes had on it; None: it has enough."""
+    """The words about a device with less free memory than the processes had on it; None: it has enough."""
     if needs and any(state_of(pid) == ProcessState.CHECKPOINTED for pid in pids):
         for uuid, (memory, _held) in devices().items():
             if memory.free < needs.get(uuid, 0):
-                return failed("OutOfMemoryError", f"the processes had {needs[uuid]} bytes on {uuid}, which has "
-                              f"{memory.free} free; make room first: a restore that finds none leaves a process stuck "
-                              "(cuda-checkpoint#44)")
-    return None
-
-
-def failure(verb, states):
-    """The failure of a verb; None: there is none."""
-    names = {pid: ProcessState(state).name if state >= 0 else "no process of CUDA" for pid, state in states.items()}
-    if failures:
-        # The failure that a program must act on is that of an undoing.
-        stuck = next((each for each in failures if states[each[0]] == ProcessState.FAILED or
-                      (each[1] == "restore" and each[2] in _STUCK)), None)
-        pid, at, code = stuck or failures[0]
-        words = f"the {at} of process {pid} failed: {error_name(code)} ({code})"
-        if stuck:
-            words += "; drivers up to 580 cannot bring it back after that: end it"
-            return failed("ProcessStuckError", words, pid, at, code, states[pid])
-        if at == "lock" and code == _LOCK_LATE and len(failures) == 1:
-            return failed("NotReadyError", f"{words}; its work did not end in time")
-        rest = "the call may be made again" if verb == "resume" else "all run as before" if len(failures) == 1 else \
-            "process_state() tells where the others are, resume_process() brings them back"
-        return failed("CheckpointError", f"{words}; it is {names[pid]}; {rest}", pid, at, code, states[pid])
-    for pid, state in states.items():
-        at = pid, "state", max(0, -state), state
-        if verb == "state" and state < 0:
-            return failed("CheckpointError", f"the driver answered {-state} for process {pid}: it uses no CUDA, or "
-                          "belongs to another user", *at)
-        if verb == "resume" and state == ProcessState.FAILED:
-            return failed("ProcessStuckError", f"process {pid} is FAILED; the driver cannot bring it back: end it", *at)
-        if verb == "resume" and state != ProcessState.RUNNING and not is_dead(pid):
-            return failed("CheckpointError", f"process {pid} is {names[pid]} ({at[2]}); the others were brought back",
-                          *at)
+                return (f"the processes had {needs[uuid]} bytes on {uuid}, which has {memory.free} free; make room "
+                        "first: a restore that finds none leaves a process stuck (cuda-checkpoint#44)")
     return None
 
 
 def answer(path, verb, milliseconds, needs, *pids):
+    """The last line: `refused`, an error and its words, or all that the verb did and where the processes are now."""
     pids = [int(pid) for pid in pids]
     global _driver  # pylint: disable=global-statement # the process's
     version = ctypes.c_int()
@@ -223,20 +173,20 @@ def answer(path, verb, milliseconds, needs, *pids):
         _driver = ctypes.CDLL(path)
         _driver.cuDriverGetVersion(ctypes.byref(version))
     except (OSError, AttributeError) as error:
-        return failed("NotSupportedError", f"the driver cannot be opened: {error}")
+        return {"refused": ("NotSupportedError", f"the driver cannot be opened: {error}")}
     if version.value < 12080:
-        return failed("NotSupportedError", "the driver lacks the checkpoint: it needs CUDA 12.8 or newer")
+        return {"refused": ("NotSupportedError", "the driver lacks the checkpoint: it needs CUDA 12.8 or newer")}
     if code := _driver.cuInit(0):
-        return failed("NotSupportedError", f"cuInit() answered {code}, {error_name(code)}")
+        return {"refused": ("NotSupportedError", f"cuInit() answered {code}, {error_name(code)}")}
     went = {}
     if verb == "suspend":
         went = suspend(pids, int(milliseconds))
     elif verb == "resume":
-        if short := lack(pids, json.loads(needs)):
-            return short
+        if words := lack(pids, json.loads(needs)):
+            return {"refused": ("OutOfMemoryError", words)}
         resume(pids)
-    states = {pid: state_of(pid) for pid in pids}
-    return failure(verb, states) or {"went": went, "states": list(states.values())}
+    return {"went": went, "states": [state_of(pid) for pid in pids],
+            "failures": [(*failure, error_name(failure[2])) for failure in failures]}
 
 
 if __name__ == "__main__":

@@ -49,6 +49,8 @@ __all__ = ["CheckpointError", "ProcessState", "ProcessStuckError", "Suspended", 
 
 _DRIVER = "libcuda.so.1"
 _UNDO_SECONDS = 30.0
+_STUCK = 2, 304  # of a restore without memory, and of each after it (cuda-checkpoint#44)
+_LOCK_LATE = 600  # CUDA_ERROR_NOT_READY
 
 ProcessState.__module__ = __name__  # its public place
 
@@ -162,8 +164,20 @@ def _check_pids(pids):
     return tuple(dict.fromkeys(pids))
 
 
+def _is_dead(pid):
+    """Whether no process has the number, or one that has ended and that its parent has not waited for."""
+    try:
+        os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] in "ZX"
+    except ProcessLookupError:
+        return True
+    except (OSError, IndexError):  # another user's: the driver says what that one may
+        return False
+
+
 def _check_alive(verb, pids, rest=""):
-    dead = [pid for pid in pids if _checkpoint.is_dead(pid)]
+    dead = [pid for pid in pids if _is_dead(pid)]
     if dead:
         words = f"process {dead[0]} is" if len(dead) == 1 else f"processes {', '.join(map(str, dead))} are"
         raise ProcessLookupError(errno.ESRCH, f"{verb}: {words} dead{rest}")
@@ -173,6 +187,43 @@ def _parse(out):
     """The helper's lines: the steps that it began, and its last one, None if it was ended before."""
     lines = [json.loads(line) for line in out.splitlines() if line.endswith("}")]
     return [line for line in lines if "step" in line], next((line for line in lines if "step" not in line), None)
+
+
+def _failure(verb, pids, end):
+    """The exception for the last line of a helper that did its work; None: all went well."""
+    if "refused" in end:
+        error, words = end["refused"]
+        return ERRORS[error](f"{verb}: {words}")
+    states, failures = dict(zip(pids, end["states"])), end["failures"]
+
+    def made(kind, words, rest, pid, step, code):
+        state = ProcessState(states[pid]) if states[pid] >= 0 else None
+        name = "no process of CUDA" if state is None else state.name
+        return kind(f"{verb}: {words}; it is {name}; {rest}", pid, step, code, state)
+
+    if failures:
+        # The failure that a program must act on is that of an undoing.
+        stuck = next((each for each in failures if states[each[0]] == ProcessState.FAILED or
+                      (each[1] == "restore" and each[2] in _STUCK)), None)
+        pid, step, code, name = stuck or failures[0]
+        words = f"the {step} of process {pid} failed: {name} ({code})"
+        if step == "lock" and code == _LOCK_LATE and len(failures) == 1 and not stuck:
+            return ERRORS["NotReadyError"](f"{verb}: {words}; its work did not end in time")
+        rest = "drivers up to 580 cannot bring it back after that: end it" if stuck else \
+            "the call may be made again" if verb == "resume" else "all run as before" if len(failures) == 1 else \
+            "process_state() tells where the others are, resume_process() brings them back"
+        return made(ProcessStuckError if stuck else CheckpointError, words, rest, pid, step, code)
+    for pid, state in states.items():
+        if verb == "state" and state < 0:
+            return made(CheckpointError, f"the driver answered {-state} for process {pid}", "or another user's", pid,
+                        "state", -state)
+        if verb == "resume" and state == ProcessState.FAILED:
+            return made(ProcessStuckError, f"process {pid} stays", "the driver cannot bring it back: end it", pid,
+                        "state", 0)
+        if verb == "resume" and state != ProcessState.RUNNING and not _is_dead(pid):
+            return made(CheckpointError, f"process {pid} stays", "the others were brought back", pid, "state",
+                        max(0, -state))
+    return None
 
 
 def _bring_back(verb, begun, timeout):
@@ -209,19 +260,15 @@ def _run(verb, pids, timeout, needs=(), result=lambda end: end):
             process.kill()
             out, err = process.communicate()
         begun, end = _parse(out)
-        if end and "error" not in end:
+        failure = end and _failure(verb, pids, end)
+        if end and not failure:
             return result(end)
     except BaseException:  # an interrupt, perhaps when they were away: nobody would have what brings them back
         process.kill()
         _bring_back(verb, _parse(process.communicate()[0])[0], timeout)
         raise
-    if end:
-        text = f"{verb}: {end['text']}"
-        if end["error"] in ERRORS:
-            raise ERRORS[end["error"]](text)
-        pid, step, code, state = end["at"]
-        kind = ProcessStuckError if end["error"] == "ProcessStuckError" else CheckpointError
-        raise kind(text, pid, step, code, None if state is None else ProcessState(state))
+    if failure:
+        raise failure
     where = f"in the {begun[-1]['step']} of process {begun[-1]['pid']}" if begun else "before its first step"
     rest = _bring_back(verb, begun, timeout)
     if late:
@@ -280,7 +327,7 @@ def resume_process(*pids: int | Suspended, timeout: float = 300.0) -> None:
         else:
             numbers.append(each)
     numbers = _check_pids(tuple(numbers))
-    alive = tuple(pid for pid in numbers if not _checkpoint.is_dead(pid))
+    alive = tuple(pid for pid in numbers if not _is_dead(pid))
     if not alive:
         _check_alive("resume", numbers)
     _run("resume", alive, timeout, needs)

@@ -294,7 +294,7 @@ def test_wrong_processes(holders, fake):
         suspend(holder)
         failure = refused(jobs.CheckpointError, lambda: jobs.resume_process(*both), match="no process of CUDA")
         assert (failure.pid, failure.step) == (alone, "state") and states(holder) == ["RUNNING"]
-        refused(jobs.CheckpointError, lambda: jobs.process_state(alone), match="it uses no CUDA")
+        refused(jobs.CheckpointError, lambda: jobs.process_state(alone), match="it is no process of CUDA")
     finally:
         child.kill()
         child.wait()
