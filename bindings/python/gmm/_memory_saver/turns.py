@@ -147,10 +147,11 @@ class Turns:
             if self._in_use:
                 self._set_contents(before)
 
-    def _sleep(self, contents):
+    def sleep(self, contents):
         """Puts tags to sleep, as _to_sleep() takes them: all, or none. Tags without an offer are paused at once.
 
-        Returns the bytes of those whose contents are kept, and of those whose contents are dropped.
+        Returns the bytes of those whose contents are kept, and of those whose contents are dropped. None: by a lease
+        the memory goes when others want it.
         """
         with self._lock, contextlib.ExitStack() as undo:
             managed, awake = self._managed(), self._awake()
@@ -164,45 +165,36 @@ class Turns:
             undo.callback(self._wake, [number for number in awake if number in contents])
             gone = self._library.pause(dropped, Contents.DROP)  # last, as it cannot be undone
             undo.pop_all()
-            return offloaded, gone
-
-    # The interfaces. A name that is not offered goes as without a lease.
-
-    def _numbers(self, name):
-        """The tags of a name, None: all; None: the name goes as without a lease."""
-        if not self._is_on or (name and name not in self._names):
-            return None
-        return self._find(name) if name else [tag.number for tag in self._context.tags()]
-
-    def pause_name(self, name):
-        """torch_memory_saver's pause()."""
-        numbers = self._numbers(name)
-        if numbers is None:
-            self._library.call("tms_pause", name)
-        else:
-            self._sleep(dict.fromkeys(numbers))
-
-    def resume_name(self, name):
-        """torch_memory_saver's resume()."""
-        numbers = self._numbers(name)
-        if numbers is None:
-            self._library.call("tms_resume", name)
-        else:
-            self.wake_up(numbers)
-
-    def sleep(self, kept, dropped):
-        """vLLM's sleep: the contents of some tags are kept, those of others are dropped. Returns the bytes of both.
-
-        None: by a lease the memory goes when others want it.
-        """
-        freed = self._sleep({**dict.fromkeys(kept, Contents.HOST), **dict.fromkeys(dropped, Contents.DROP)})
-        return None if self._is_on else freed
+            return None if self._is_on else (offloaded, gone)
 
     def wake_up(self, numbers):
-        """vLLM's wake_up: all of the tags, or none."""
+        """Wakes all of the tags, or none."""
         with self._lock, contextlib.ExitStack() as undo:
             managed, asleep = self._managed(), self._asleep()
             self._wake(numbers)
             undo.callback(self._to_sleep, dict.fromkeys(number for number in asleep if number in numbers))
             self._library.resume([number for number in numbers if number not in managed])
             undo.pop_all()
+
+    # By torch_memory_saver's names. One that is not offered goes as without a lease.
+
+    def _numbers(self, name):
+        if not self._is_on or (name and name not in self._names):
+            return None
+        return self._find(name) if name else [tag.number for tag in self._context.tags()]
+
+    def pause_name(self, name):
+        """All memory of a name; None: all memory."""
+        numbers = self._numbers(name)
+        if numbers is None:
+            self._library.call("tms_pause", name)
+        else:
+            self.sleep(dict.fromkeys(numbers))
+
+    def resume_name(self, name):
+        """As pause_name()."""
+        numbers = self._numbers(name)
+        if numbers is None:
+            self._library.call("tms_resume", name)
+        else:
+            self.wake_up(numbers)
