@@ -196,10 +196,9 @@ class Allocator final : public CUDAAllocator {
     Device &device = device_of(number);
     const Context context = gather(RecordContext::STATE);
     Live live{nullptr, size, stream, nullptr, nullptr, {}, number};
-    uint64_t bytes = rounded(size);
     const gmm_result result = attempt(device, size, stream, &live);
     if (C10_UNLIKELY(result < 0)) recover(device, size, stream, result, &live);
-    if (live.block != nullptr) bytes = live.block->size;
+    const uint64_t bytes = live.bytes();
     if (context != nullptr) live.context = new Context(context);
     ledger_.insert(live);
     device.stats.allocate(bytes, size);
@@ -220,8 +219,7 @@ class Allocator final : public CUDAAllocator {
     if (const auto *interpreter = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(interpreter != nullptr))
       (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, address_of(memory));
     Device &device = device_of(live.device);
-    uint64_t bytes = rounded(live.requested);
-    bool done = true;
+    const uint64_t bytes = live.bytes();
     Context context;
     if (C10_UNLIKELY(live.context != nullptr)) {
       context = std::move(*static_cast<Context *>(live.context));
@@ -230,15 +228,13 @@ class Allocator final : public CUDAAllocator {
     if (C10_UNLIKELY(recording())) {
       if (context_level_.load(std::memory_order_relaxed) >= static_cast<int>(RecordContext::ALL))
         context = gather(RecordContext::ALL);
-      const uint64_t size = live.block != nullptr ? live.block->size : bytes;
-      record(device, TraceEntry::FREE_REQUESTED, address_of(memory), size, live.stream, live.pool, context);
+      record(device, TraceEntry::FREE_REQUESTED, address_of(memory), bytes, live.stream, live.pool, context);
     }
-    if (live.block != nullptr) {
-      bytes = live.block->size;
+    bool done = true;
+    if (live.block != nullptr)
       done = device.pools.free(live.block, device.underway.any());
-    } else {
+    else
       gmm_torch::release(memory, live.stream);
-    }
     device.stats.release(bytes, live.requested, !done);
     if (done) record(device, TraceEntry::FREE_COMPLETED, address_of(memory), bytes, live.stream, live.pool, context);
     report(memory, -static_cast<int64_t>(bytes), device);

@@ -143,6 +143,8 @@ struct Live {
   void *context = nullptr;     // where it was allocated, while a history is recorded; the owner frees it
   PoolId pool;
   int32_t device = 0;
+
+  uint64_t bytes() const { return block != nullptr ? block->size : rounded(requested); }  // as PyTorch counts it
 };
 
 // The live blocks by address: hash tables with open addressing, one for each shard of the addresses.

@@ -59,8 +59,7 @@ class Turns:
         managed = self._managed()
         if not managed or not self._in_use:
             return managed
-        infos = {number: self._context.tag_info(number) for number in managed}
-        return [number for number, info in infos.items() if info.paused_bytes and not info.active_bytes]
+        return [number for number in managed if self._context.tag_info(number).paused_bytes]
 
     def _awake(self):
         asleep = self._asleep()
