@@ -78,10 +78,8 @@ class _MemorySaver:
 
     @contextlib.contextmanager
     def region(self, tag, enable_cpu_backup, enable_disk_backup=False, cpu_backup_backend=None):
-        backend = ""
         self._uses_files = self._uses_files or enable_disk_backup
-        if enable_cpu_backup:
-            backend = cpu_backup_backend or self._library.cdll.tms_get_cpu_backup_backend().decode("utf-8")
+        backend = enable_cpu_backup and (cpu_backup_backend or self._library.cdll.tms_get_cpu_backup_backend().decode())
         with self._pools.use((tag, enable_cpu_backup, enable_disk_backup, backend)):
             with self._library.region(tag, enable_cpu_backup, cpu_backup_backend, enable_disk_backup):
                 yield
@@ -287,9 +285,6 @@ class TorchMemorySaver:
     def _cdll(self):
         return self._ensure_initialized()._binary_wrapper.cdll
 
-    def _uses_preload(self):
-        return _hook_modes[self._hook_mode][1]
-
 
 #: The instance of the process.
 torch_memory_saver = TorchMemorySaver()
@@ -300,7 +295,7 @@ memory_saver = torch_memory_saver
 @contextlib.contextmanager
 def configure_subprocess() -> Iterator[None]:
     """In its with block the environment makes new processes load the preload library, for hook mode "preload"."""
-    if not torch_memory_saver._uses_preload():
+    if not _hook_modes[torch_memory_saver._hook_mode][1]:  # the mode uses no preload library
         yield
         return
     with _preload.preloading(_preload.find_library()):

@@ -4,6 +4,7 @@ import contextlib
 import threading
 
 from gmm._core.enums import Contents
+from gmm._core.errors import check
 from gmm._core.tag import Tag
 
 _PREFIXES = ("", "vllm:")  # gmm.vllm names its tags so
@@ -175,25 +176,19 @@ class Turns:
             self._library.resume([number for number in numbers if number not in managed])
             undo.pop_all()
 
-    # By torch_memory_saver's names. One that is not offered goes as without a lease.
-
-    def _numbers(self, name):
-        if not self._is_on or (name and name not in self._names):
-            return None
-        return self._find(name) if name else [tag.number for tag in self._context.tags()]
+    # By torch_memory_saver's names; None: all memory. A name that is not offered goes as without a lease.
 
     def pause_name(self, name):
-        """All memory of a name; None: all memory."""
-        numbers = self._numbers(name)
-        if numbers is None:
-            self._library.call("tms_pause", name)
-        else:
-            self.sleep(dict.fromkeys(numbers))
+        """Pauses all memory of a name."""
+        self._change_name(name, self.sleep, "tms_pause")
 
     def resume_name(self, name):
-        """As pause_name()."""
-        numbers = self._numbers(name)
-        if numbers is None:
-            self._library.call("tms_resume", name)
+        """Resumes all memory of a name."""
+        self._change_name(name, self.wake_up, "tms_resume")
+
+    def _change_name(self, name, change, function):
+        if self._is_on and (name is None or name in self._names):
+            change(dict.fromkeys(self._find(name) if name else [tag.number for tag in self._context.tags()]))
         else:
-            self.wake_up(numbers)
+            cdll = self._library.cdll
+            check(getattr(cdll, function)(name and name.encode()), cdll.gmm_preload_last_error())
