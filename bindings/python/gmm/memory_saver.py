@@ -18,13 +18,18 @@ or after `eval "$(python -m gmm.memory_saver)"`, and so do all processes that it
 """
 from __future__ import annotations
 
+import atexit
 import contextlib
+import ctypes
 import os
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+from gmm import _native
+from gmm._core.enums import Contents, State
 from gmm._memory_saver import by_name as _by_name
 from gmm._memory_saver import preload as _preload
+from gmm._torch import pools as _pools
 
 __all__ = ["TorchMemorySaver", "configure_subprocess", "memory_saver", "register_hook_mode", "torch_memory_saver"]
 
@@ -43,14 +48,103 @@ def register_hook_mode(name: str, factory: Callable[[], Any], *, uses_preload: b
     _hook_modes[name] = (factory, uses_preload)
 
 
-def _make(hook_mode):
-    from gmm._memory_saver.saver import MemorySaver  # pylint: disable=import-outside-toplevel # it imports PyTorch
+class _MemorySaver:
+    """The memory saver in one hook mode. It needs PyTorch."""
 
-    return MemorySaver(hook_mode)
+    def __init__(self, hook_mode):
+        import torch  # pylint: disable=import-outside-toplevel # the module loads without PyTorch
+
+        self._torch, self._hook_mode = torch, hook_mode
+        allocator = None
+        if hook_mode == "torch":
+            path = _preload.find_library()
+            allocator = _preload.pluggable_allocator(path)
+        else:
+            path = _preload.preloaded_library()
+        # The second name is upstream's: programs look for its cdll.
+        self._library = self._binary_wrapper = _preload.load(path)
+        self._pools = _pools.Pools(torch, allocator)
+        if name := _pools.expandable_segments():
+            raise RuntimeError("TorchMemorySaver is disabled for the current process because expandable_segments is "
+                               f"not supported yet: it is on in {name}")
+        self._uses_files = self._library.cdll.tms_get_enable_disk_backup()
+        atexit.register(self._end)  # before PyTorch and the driver are torn down
+
+    def _end(self):
+        self._pools.clear()
+        if self._uses_files and self._library.cdll.gmm_preload_active():  # they have names
+            self._library.context.discard_backup()
+            self._library.context.trim()
+
+    @contextlib.contextmanager
+    def region(self, tag, enable_cpu_backup, enable_disk_backup=False, cpu_backup_backend=None):
+        self._uses_files = self._uses_files or enable_disk_backup
+        backend = enable_cpu_backup and (cpu_backup_backend or self._library.cdll.tms_get_cpu_backup_backend().decode())
+        with self._pools.use((tag, enable_cpu_backup, enable_disk_backup, backend)):
+            with self._library.region(tag, enable_cpu_backup, cpu_backup_backend, enable_disk_backup):
+                yield
+
+    @contextlib.contextmanager
+    def cuda_graph(self, cuda_graph, pool, stream, capture_error_mode, tag, enable_cpu_backup, cpu_backup_backend=None):
+        if self._hook_mode != "preload":
+            raise AssertionError("Only hook_mode=preload supports pauseable CUDA Graph currently")
+        # Leaves the pools of an active region, which PyTorch would use before the graph's.
+        outside = _pools.use(self._torch, [])
+        with outside, _pools.capturing(self._torch):
+            graph = self._torch.cuda.graph(cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode)
+            with graph, self._library.region(tag, enable_cpu_backup, cpu_backup_backend):
+                yield
+
+    @contextlib.contextmanager
+    def disable(self):
+        cdll = self._library.cdll
+        if not cdll.tms_get_interesting_region():
+            raise AssertionError("disable() should be called only when tms is active")
+        cdll.tms_set_interesting_region(False)
+        try:
+            with _pools.Pools(self._torch).use(keep=False):
+                yield
+        finally:
+            cdll.tms_set_interesting_region(True)
+
+    def pause(self, tag=None):
+        self._library.turns.pause_name(tag or None)
+
+    def resume(self, tag=None):
+        self._library.turns.resume_name(tag or None)
+
+    def _backup_pointer(self, address, nbytes):
+        """The address of kept contents; None where nothing is retained of active memory, and where a file keeps them,
+        as in the original.
+        """
+        context = self._library.context
+        info = context.query(address)
+        if info.state == State.PAUSED and context.tag_info(info.tag).contents == Contents.FILE:
+            return None
+        try:
+            return _native.gmm_backup_map(context, address, nbytes)[1]
+        except ValueError:
+            if info.state == State.ACTIVE:
+                return None
+            raise
+
+    def get_cpu_backup(self, x, zero_copy=False):
+        if not x.is_cuda:
+            raise AssertionError(f"not a CUDA tensor: {x.device=}")
+        if not x.is_contiguous():
+            raise AssertionError(f"not contiguous: {x.shape=} {x.stride()=} {x.dtype=}")
+        if not x.nbytes:
+            return self._torch.empty(x.shape, dtype=x.dtype)
+        pointer = self._backup_pointer(x.data_ptr(), x.nbytes)
+        if pointer is None:
+            return None
+        kept_bytes = (ctypes.c_uint8 * x.nbytes).from_address(pointer)
+        kept = self._torch.frombuffer(kept_bytes, dtype=self._torch.uint8).view(x.dtype).view(x.shape)
+        return kept if zero_copy else kept.clone()
 
 
-register_hook_mode("preload", lambda: _make("preload"))
-register_hook_mode("torch", lambda: _make("torch"))
+register_hook_mode("preload", lambda: _MemorySaver("preload"))
+register_hook_mode("torch", lambda: _MemorySaver("torch"))
 
 
 def _passed(**newer):
@@ -191,9 +285,6 @@ class TorchMemorySaver:
     def _cdll(self):
         return self._ensure_initialized()._binary_wrapper.cdll
 
-    def _uses_preload(self):
-        return _hook_modes[self._hook_mode][1]
-
 
 #: The instance of the process.
 torch_memory_saver = TorchMemorySaver()
@@ -204,7 +295,7 @@ memory_saver = torch_memory_saver
 @contextlib.contextmanager
 def configure_subprocess() -> Iterator[None]:
     """In its with block the environment makes new processes load the preload library, for hook mode "preload"."""
-    if not torch_memory_saver._uses_preload():
+    if not _hook_modes[torch_memory_saver._hook_mode][1]:  # the mode uses no preload library
         yield
         return
     with _preload.preloading(_preload.find_library()):

@@ -20,9 +20,8 @@ import warnings
 
 from gmm import multiprocessing as _multiprocessing
 from gmm._torch.allocator import pool, use
-from gmm._torch.managed import (get_enabled_uvm, get_uvm_move_on_copy, is_managed, manage_memory,
-                                set_uvm_move_on_copy, unmanage_memory, uvm_to)
-from gmm._torch.patches import install, set_enabled_uvm
+from gmm._torch.managed import (get_enabled_uvm, get_uvm_move_on_copy, install, is_managed, manage_memory,
+                                set_enabled_uvm, set_uvm_move_on_copy, unmanage_memory, uvm_to)
 
 __all__ = ["get_enabled_uvm", "get_uvm_move_on_copy", "install", "is_managed", "manage_memory", "pool",
            "set_enabled_uvm", "set_uvm_move_on_copy", "unmanage_memory", "use", "uvm_to"]

@@ -19,6 +19,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
+from gmm._core.enums import Contents
 from gmm._memory_saver import preload as _preload
 from gmm._torch import pools as _pools
 
@@ -28,10 +29,6 @@ _logger = logging.getLogger(__name__)
 _PREFIX = "vllm:"  # of this allocator's tags, so that no other code has them
 _BACKENDS = "vllm.device_allocator.sleep_mode_backend"
 _GIB = 1 << 30
-
-
-def _as_tuple(tags):
-    return (tags,) if isinstance(tags, str) else tuple(tags)
 
 
 class CuMemAllocator:
@@ -65,6 +62,7 @@ class CuMemAllocator:
         self.current_tag = CuMemAllocator.default_tag
 
     def _numbers(self, tags):
+        tags = (tags,) if isinstance(tags, str) else tags
         return [self._tags[tag] for tag in dict.fromkeys(tags) if tag in self._tags]
 
     @contextlib.contextmanager
@@ -107,9 +105,8 @@ class CuMemAllocator:
         if not isinstance(offload_tags, tuple):
             raise AssertionError(f"offload_tags is a str or a tuple, not {type(offload_tags).__name__}")
         self._free_unused()
-        kept = self._numbers(offload_tags)
-        dropped = [number for tag, number in self._tags.items() if tag not in offload_tags]
-        freed = self._library.turns.sleep(kept, dropped)
+        freed = self._library.turns.sleep({number: Contents.HOST if tag in offload_tags else Contents.DROP
+                                           for tag, number in self._tags.items()})
         if freed is not None:
             _logger.info("CuMemAllocator: sleep freed %.2f GiB memory in total, "
                          "of which %.2f GiB is backed up in CPU and the rest %.2f GiB is discarded "
@@ -121,15 +118,14 @@ class CuMemAllocator:
         The other tags stay awake. Tags that sleep already do not change.
         """
         self._free_unused()
-        self._library.turns.sleep([], self._numbers(_as_tuple(tags)))
+        self._library.turns.sleep(dict.fromkeys(self._numbers(tags), Contents.DROP))
 
     def wake_up(self, tags: Iterable[str] | None = None) -> None:
         """Gives some tags physical memory again, with their kept contents; None: all tags.
 
         After gmm.OutOfMemoryError all of them still sleep.
         """
-        numbers = list(self._tags.values()) if tags is None else self._numbers(_as_tuple(tags))
-        self._library.turns.wake_up(numbers)
+        self._library.turns.wake_up(self._numbers(self._tags if tags is None else tags))
 
     def get_current_usage(self) -> int:
         """The live bytes of the memory pools, asleep or not."""

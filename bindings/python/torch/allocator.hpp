@@ -48,15 +48,9 @@ inline CUDAAllocator *theirs = nullptr;  // PyTorch's own
 inline bool on_cuda = true;              // false: a test without a driver
 
 inline std::string format_bytes(uint64_t bytes) {
-  double amount = static_cast<double>(bytes) / 1024;
-  const char *unit = "KiB";
-  for (const char *larger : {"MiB", "GiB"}) {
-    if (amount < 1024) break;
-    amount /= 1024;
-    unit = larger;
-  }
+  const int unit = bytes < 1 << 20 ? 0 : bytes < 1 << 30 ? 1 : 2;
   char text[64];
-  snprintf(text, sizeof text, "%.2f %s", amount, unit);
+  snprintf(text, sizeof text, "%.2f %ciB", static_cast<double>(bytes >> 10 * unit) / 1024, "KMG"[unit]);
   return text;
 }
 
@@ -202,10 +196,9 @@ class Allocator final : public CUDAAllocator {
     Device &device = device_of(number);
     const Context context = gather(RecordContext::STATE);
     Live live{nullptr, size, stream, nullptr, nullptr, {}, number};
-    uint64_t bytes = rounded(size);
     const gmm_result result = attempt(device, size, stream, &live);
     if (C10_UNLIKELY(result < 0)) recover(device, size, stream, result, &live);
-    if (live.block != nullptr) bytes = live.block->size;
+    const uint64_t bytes = live.bytes();
     if (context != nullptr) live.context = new Context(context);
     ledger_.insert(live);
     device.stats.allocate(bytes, size);
@@ -226,8 +219,7 @@ class Allocator final : public CUDAAllocator {
     if (const auto *interpreter = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(interpreter != nullptr))
       (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, address_of(memory));
     Device &device = device_of(live.device);
-    uint64_t bytes = rounded(live.requested);
-    bool done = true;
+    const uint64_t bytes = live.bytes();
     Context context;
     if (C10_UNLIKELY(live.context != nullptr)) {
       context = std::move(*static_cast<Context *>(live.context));
@@ -236,15 +228,13 @@ class Allocator final : public CUDAAllocator {
     if (C10_UNLIKELY(recording())) {
       if (context_level_.load(std::memory_order_relaxed) >= static_cast<int>(RecordContext::ALL))
         context = gather(RecordContext::ALL);
-      const uint64_t size = live.block != nullptr ? live.block->size : bytes;
-      record(device, TraceEntry::FREE_REQUESTED, address_of(memory), size, live.stream, live.pool, context);
+      record(device, TraceEntry::FREE_REQUESTED, address_of(memory), bytes, live.stream, live.pool, context);
     }
-    if (live.block != nullptr) {
-      bytes = live.block->size;
+    bool done = true;
+    if (live.block != nullptr)
       done = device.pools.free(live.block, device.underway.any());
-    } else {
+    else
       gmm_torch::release(memory, live.stream);
-    }
     device.stats.release(bytes, live.requested, !done);
     if (done) record(device, TraceEntry::FREE_COMPLETED, address_of(memory), bytes, live.stream, live.pool, context);
     report(memory, -static_cast<int64_t>(bytes), device);

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <exception>
+#include <memory>
 #include <string>
 
 #include "memory.hpp"
@@ -80,16 +81,9 @@ struct HostAllocator final : c10::Allocator {
 // ---- Storages over memory that several devices share --------------------------------------------------------------
 
 // The last of the storages frees the memory.
-struct Shared {
-  explicit Shared(c10::DataPtr &&data) : real(std::move(data)) {}
-  c10::DataPtr real;
-  std::atomic<int64_t> users{1};
-};
+using Shared = std::shared_ptr<c10::DataPtr>;
 
-void shared_deleter(void *context) {
-  auto *shared = static_cast<Shared *>(context);
-  if (shared->users.fetch_sub(1, std::memory_order_acq_rel) == 1) delete shared;
-}
+void shared_deleter(void *context) { delete static_cast<Shared *>(context); }
 
 Shared *shared_of(const c10::StorageImpl &storage) {
   const c10::DataPtr &data = storage.data_ptr();
@@ -226,7 +220,10 @@ int32_t gmm_torch_assign(c10::StorageImpl *storage, uint64_t size, int32_t devic
 }
 
 // The number that all storages over one memory share; 0: the storage is not shareable.
-uintptr_t gmm_torch_shared(c10::StorageImpl *storage) { return reinterpret_cast<uintptr_t>(shared_of(*storage)); }
+uintptr_t gmm_torch_shared(c10::StorageImpl *storage) {
+  const Shared *shared = shared_of(*storage);
+  return shared == nullptr ? 0 : reinterpret_cast<uintptr_t>(shared->get());
+}
 
 // Makes the memory of a storage shareable. Its address stays.
 int32_t gmm_torch_share(c10::StorageImpl *storage) {
@@ -234,7 +231,7 @@ int32_t gmm_torch_share(c10::StorageImpl *storage) {
     if (shared_of(*storage) != nullptr) return;
     void *memory = storage->mutable_data();  // copies a lazy copy first
     const c10::Device device = storage->device();
-    auto *shared = new Shared(std::move(storage->_mutable_data_ptr_no_checks()));
+    auto *shared = new Shared(std::make_shared<c10::DataPtr>(std::move(storage->_mutable_data_ptr_no_checks())));
     storage->set_data_ptr_noswap(c10::DataPtr(memory, shared, &shared_deleter, device));
   });
 }
@@ -242,10 +239,10 @@ int32_t gmm_torch_share(c10::StorageImpl *storage) {
 // Puts an empty storage over the memory of a shareable one. device: below 0: the host.
 int32_t gmm_torch_join(c10::StorageImpl *storage, c10::StorageImpl *owner, int32_t device) {
   return guarded([&] {
-    Shared *shared = shared_of(*owner);
+    const Shared *shared = shared_of(*owner);
     TORCH_CHECK(shared != nullptr, "the storage is not shared");
-    shared->users.fetch_add(1, std::memory_order_relaxed);
-    storage->set_data_ptr_noswap(c10::DataPtr(owner->mutable_data(), shared, &shared_deleter, device_of(device)));
+    storage->set_data_ptr_noswap(
+        c10::DataPtr(owner->mutable_data(), new Shared(*shared), &shared_deleter, device_of(device)));
     storage->set_nbytes(owner->nbytes());
     storage->set_resizable(false);  // resizing would separate it from the others
   });
@@ -253,8 +250,8 @@ int32_t gmm_torch_join(c10::StorageImpl *storage, c10::StorageImpl *owner, int32
 
 // The number of storages that share the memory; 0: it is not shareable.
 int64_t gmm_torch_users(c10::StorageImpl *storage) {
-  Shared *shared = shared_of(*storage);
-  return shared == nullptr ? 0 : shared->users.load(std::memory_order_acquire);
+  const Shared *shared = shared_of(*storage);
+  return shared == nullptr ? 0 : shared->use_count();
 }
 
 // Makes a write into either tensor count for both in autograd's checks, as detach() does.

@@ -143,6 +143,8 @@ struct Live {
   void *context = nullptr;     // where it was allocated, while a history is recorded; the owner frees it
   PoolId pool;
   int32_t device = 0;
+
+  uint64_t bytes() const { return block != nullptr ? block->size : rounded(requested); }  // as PyTorch counts it
 };
 
 // The live blocks by address: hash tables with open addressing, one for each shard of the addresses.
@@ -246,16 +248,16 @@ class Ring {
  public:
   // is_new: begins without entries.
   void begin(size_t most, bool is_new) {
-    std::vector<Entry> gone;
+    std::deque<Entry> gone;
     const std::lock_guard<std::mutex> guard(mutex_);
     most_ = std::max<size_t>(1, most);
-    shrink(is_new ? 0 : most_, &gone);
+    if (is_new) gone.swap(entries_);
   }
 
   void add(Entry entry) {
     std::vector<Entry> gone;
     const std::lock_guard<std::mutex> guard(mutex_);
-    shrink(most_ - 1, &gone);
+    for (; entries_.size() >= most_; entries_.pop_front()) gone.push_back(std::move(entries_.front()));
     entries_.push_back(std::move(entry));
   }
 
@@ -265,10 +267,6 @@ class Ring {
   }
 
  private:
-  void shrink(size_t most, std::vector<Entry> *gone) {
-    for (; entries_.size() > most; entries_.pop_front()) gone->push_back(std::move(entries_.front()));
-  }
-
   mutable std::mutex mutex_;
   std::deque<Entry> entries_;
   size_t most_ = 1;

@@ -380,7 +380,7 @@ def each(operation, check):
         with contextlib.suppress(KeyboardInterrupt):
             operation()
         sys.setprofile(None)
-        asleep, active = turns._asleep & set(turns._managed()), lease.info().active_bytes
+        asleep, active = turns._asleep(), lease.info().active_bytes
         seen = (k, asleep, active, state())
         assert state() == (LeaseState.IDLE if len(asleep) == 2 else LeaseState.IN_USE), seen
         # Memory that sleeps is no offer, other memory is one.

@@ -253,7 +253,7 @@ def test_an_interrupt_when_they_are_away(pair, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("gmm._suspend.Suspended", interrupt)
+        patch.setattr("gmm.job.Suspended", interrupt)
         refused(KeyboardInterrupt, lambda: suspend(*pair))
     assert states(*pair) == ["RUNNING"] * 2
 
@@ -294,7 +294,7 @@ def test_wrong_processes(holders, fake):
         suspend(holder)
         failure = refused(jobs.CheckpointError, lambda: jobs.resume_process(*both), match="no process of CUDA")
         assert (failure.pid, failure.step) == (alone, "state") and states(holder) == ["RUNNING"]
-        refused(jobs.CheckpointError, lambda: jobs.process_state(alone), match="it uses no CUDA")
+        refused(jobs.CheckpointError, lambda: jobs.process_state(alone), match="it is no process of CUDA")
     finally:
         child.kill()
         child.wait()
@@ -303,6 +303,6 @@ def test_wrong_processes(holders, fake):
 @on_fake
 def test_without_the_driver(fake, monkeypatch):
     fake(VERSION="12040")
-    refused(gmm.NotSupportedError, jobs.suspend_process, match=r"cuCheckpointProcessGetState\(\): it needs CUDA 12.8")
+    refused(gmm.NotSupportedError, jobs.suspend_process, match="the checkpoint: it needs CUDA 12.8")
     monkeypatch.setenv("GMM_CUDA_DRIVER", "/no/such/libcuda.so")
     refused(gmm.NotSupportedError, jobs.resume_process, match="cannot be opened")

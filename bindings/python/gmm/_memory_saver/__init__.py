@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The preload library, and the implementation of gmm.memory_saver; gmm.vllm uses the former."""
+"""The preload library, its memory by a lease, and upstream's name, for gmm.memory_saver and gmm.vllm."""

@@ -5,7 +5,6 @@ A folder in front of Python's path has the package and the preload library under
 of it are links, so that a process that loads the library by two names has one library.
 """
 import argparse
-import contextlib
 import hashlib
 import os
 import pathlib
@@ -35,17 +34,9 @@ Summary: gmm.memory_saver under the name of torch_memory_saver
 def _replace(path, make):
     """Makes a file beside its place and moves it there, so that another process never finds a part of it."""
     ours = path.with_name(f".{path.name}.{os.getpid()}")
-    with contextlib.suppress(FileNotFoundError):
-        ours.unlink()
+    ours.unlink(missing_ok=True)
     make(ours)
     os.replace(ours, path)
-
-
-def _link(path, target):
-    with contextlib.suppress(OSError):
-        if os.readlink(path) == str(target):
-            return
-    _replace(path, lambda ours: ours.symlink_to(target))
 
 
 def make_folder(folder=None):
@@ -67,12 +58,13 @@ def make_folder(folder=None):
         if state.st_uid not in (os.geteuid(), 0) or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise RuntimeError(f"gmm: other users can write to {folder}, whose files would run in your programs; "
                                "name a folder of your own with --folder")
-        _link(folder / NAME, PACKAGE)
-        for name in LIBRARIES:
-            _link(folder / name, library)
         # The library looks for libgmm, by its soname, in the folder of the name by which it was loaded.
         path = compiled.libgmm()
-        _link(folder / re.match(r"libgmm\.so(\.\d+)?", os.path.basename(path))[0], path)
+        soname = re.match(r"libgmm\.so(\.\d+)?", os.path.basename(path))[0]
+        for name, target in {NAME: PACKAGE, **dict.fromkeys(LIBRARIES, library), soname: path}.items():
+            link = folder / name
+            if not link.is_symlink() or os.readlink(link) != str(target):
+                _replace(link, lambda ours, target=target: ours.symlink_to(target))
         about = folder / f"{NAME}-{VERSION}.dist-info"
         about.mkdir(exist_ok=True)
         if not (about / "METADATA").is_file():

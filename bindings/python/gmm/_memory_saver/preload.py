@@ -159,10 +159,6 @@ class Library:
             if found != inside:
                 raise AssertionError(f"the region was changed inside its with block: it is {found}, it was {inside}")
 
-    def call(self, function, name):
-        """torch_memory_saver's tms_pause() or tms_resume(): all memory of a name; None: all memory."""
-        check(getattr(self.cdll, function)(name and name.encode()), self.cdll.gmm_preload_last_error())
-
     def pause(self, tags, contents=None):
         """Pauses tags. Returns the bytes released; 0 for no tags."""
         return self.context.pause(*tags, contents=contents) if tags else 0

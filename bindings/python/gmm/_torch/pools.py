@@ -50,14 +50,16 @@ def capturing(torch):
             _destroy_retired(torch)
 
 
-def _begin(torch, pools):
-    """Lets the thread allocate from pools, one on each of some devices. Returns the stack whose close() ends that."""
+def _switch(torch, pools):
+    """Lets the thread allocate from these pools, and no longer from those before."""
+    if begun := _threads.__dict__.pop("begun", None):
+        begun.close()
     with contextlib.ExitStack() as stack:
         if pools:
             stack.enter_context(capturing(torch))
         for device, pool in pools:
             stack.enter_context(torch.cuda.use_mem_pool(pool, device=device))
-        return stack.pop_all()
+        _threads.begun, _threads.pools = stack.pop_all(), pools
 
 
 @contextlib.contextmanager
@@ -67,25 +69,16 @@ def use(torch, pools, ended=None):
     A backward runs on this thread, because PyTorch's pools do not route the threads of autograd.
     ended: called at the end, while the thread uses no pool.
     """
-    uses = _threads.__dict__.setdefault("uses", [])  # of this thread, innermost last
-    outer = uses[-1] if uses else None
-    if outer is not None:
-        outer["begun"].close()
-    mine = {"pools": pools}
+    outer = getattr(_threads, "pools", ())
     try:
-        mine["begun"] = _begin(torch, pools)
-        try:
-            uses.append(mine)
-            with torch.autograd.set_multithreading_enabled(False):
-                yield
-        finally:
-            uses.remove(mine)
-            mine["begun"].close()
+        _switch(torch, pools)
+        with torch.autograd.set_multithreading_enabled(False):
+            yield
     finally:
+        _switch(torch, ())
         if ended is not None:
             ended()
-        if outer is not None:
-            outer["begun"] = _begin(torch, outer["pools"])
+        _switch(torch, outer)
 
 
 def devices(torch):
@@ -117,7 +110,9 @@ class Pools:
         taken = []  # the only reference to each, so that clear() destroys them
 
         def end():
-            self._put(key, taken)
+            with self._lock:
+                while taken:
+                    self._idle[key, taken[-1][0]].append(taken.pop()[1])
             if not keep:
                 self.clear()
 
@@ -137,12 +132,6 @@ class Pools:
         pool = self._torch.cuda.MemPool
         with self._torch.cuda.device(device):
             return pool() if self._allocator is None else pool(self._allocator.allocator())
-
-    def _put(self, key, taken):
-        with self._lock:
-            while taken:
-                device, pool = taken.pop()
-                self._idle[key, device].append(pool)
 
     def clear(self):
         """Destroys the idle pools as soon as that is safe."""
