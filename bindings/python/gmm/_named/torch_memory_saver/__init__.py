@@ -9,17 +9,31 @@ import pathlib
 import sys
 from typing import Literal
 
+from gmm import memory_saver as _implementation
 from gmm._memory_saver import preload as _preload
 from gmm._memory_saver.preload import Library as BinaryWrapper
 from gmm._memory_saver.preload import changed_environment as change_env
-from gmm.memory_saver import TorchMemorySaver, memory_saver, register_hook_mode, torch_memory_saver
+from gmm.memory_saver import register_hook_mode
 
 HookMode = Literal["preload", "torch"]
 
 
+def _torch():
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch
+
+
+def _is_rocm():
+    return bool(getattr(getattr(_torch(), "version", None), "hip", None))
+
+
 def is_xpu():
-    """False: gmm has no memory of Intel GPUs."""
-    return False
+    """Whether PyTorch has an Intel GPU."""
+    torch = _torch()
+    return hasattr(torch, "xpu") and torch.xpu.is_available()
 
 
 def get_binary_path_from_package(stem):
@@ -47,27 +61,42 @@ def configure_subprocess():
         yield
 
 
+class TorchMemorySaver(_implementation.TorchMemorySaver):
+    """gmm.memory_saver.TorchMemorySaver, which refuses a backend on the platforms where upstream does."""
+
+    @staticmethod
+    def _check_backend(enable_cpu_backup, cpu_backup_backend):
+        _implementation.TorchMemorySaver._check_backend(enable_cpu_backup, cpu_backup_backend)
+        if cpu_backup_backend is not None and is_xpu():
+            raise ValueError("cpu_backup_backend is not supported on XPU")
+        if cpu_backup_backend == "mmap" and _is_rocm():
+            raise ValueError("cpu_backup_backend='mmap' is not supported on ROCm")
+
+
 # Of upstream's testing_utils, for upstream's own tests.
 
 
 def get_device():
     """The type of the device that is tested."""
-    return "cuda"
+    return "xpu" if is_xpu() else "cuda"
 
 
 def empty_cache():
     """Returns what PyTorch's cache holds to the driver."""
-    import torch
-    torch.cuda.empty_cache()
+    getattr(_torch(), get_device()).empty_cache()
 
 
 def get_and_print_gpu_memory(message, gpu_id=0):
     """The bytes of a device that are in use, as the driver counts them; prints them too."""
-    import torch
-    free, total = torch.cuda.mem_get_info(gpu_id)
+    free, total = getattr(_torch(), get_device()).mem_get_info(gpu_id)
     print(f"GPU {gpu_id} memory: {(total - free) / 1024 ** 3:.2f} GB ({message})")
     return total - free
 
+
+#: The instance of the process.
+torch_memory_saver = TorchMemorySaver()
+#: Its name in an earlier release.
+memory_saver = torch_memory_saver
 
 for _name in ("binary_wrapper", "entrypoint", "hooks", "hooks.base", "hooks.mode_preload", "hooks.mode_torch",
               "testing_utils", "utils"):
