@@ -121,6 +121,7 @@ static Handle *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
       memory->stream = stream;
     }
     memory->raw_stream = desc->stream;
+    if (desc->stream == GMM_STREAM_PER_THREAD) memory->thread = handle_thread();
     memory->resets = LOAD(context->resets);
     memory->kind = HANDLE_BLOCK;
     memory->pointer = address;

@@ -203,7 +203,7 @@ void later_leave(int frees) {
   --no_ends;
 }
 
-static void end(Handle *handle, int is_late);
+static void end(Handle *handle);
 
 static void work(void *unused) {
   pthread_mutex_lock(&mutex);
@@ -220,7 +220,7 @@ static void work(void *unused) {
         next = handle->next_late;
         if (__atomic_exchange_n(&handle->late, 0, __ATOMIC_SEQ_CST) & LATE_CLOSED)
           state_add(&handle->state, STATE_OPEN);
-        end(handle, 1);
+        end(handle);
         Py_DECREF(handle);
       }
       callback_leave(gil);
@@ -284,8 +284,11 @@ static PyObject *take(Handle *handle, PyObject **place) {
   return taken;
 }
 
+uint64_t handle_thread(void) { return PyThreadState_GetID(PyThreadState_Get()); }
+
 /* Holds the stream on which memory goes: `given`, or its own for None. A destroyed stream has finished its work: the
- * default stream replaces it. */
+ * default stream replaces it. Another thread cannot name a thread's own stream: the legacy stream, which is ordered
+ * behind them all, replaces it. */
 static int hold_stream(Handle *handle, PyObject *given, gmm_stream *stream, Handle **held) {
   *held = NULL;
   *stream = GMM_STREAM_DEFAULT;
@@ -297,7 +300,8 @@ static int hold_stream(Handle *handle, PyObject *given, gmm_stream *stream, Hand
     Py_INCREF(memory->stream);
     *held = memory->stream;
   }
-  *stream = memory->raw_stream;
+  const int is_other = memory->raw_stream == GMM_STREAM_PER_THREAD && memory->thread != handle_thread();
+  *stream = is_other ? GMM_STREAM_LEGACY : memory->raw_stream;
   return 0;
 }
 
@@ -309,6 +313,7 @@ static void set_stream(Handle *memory, gmm_stream stream, Handle *held) {
   before = memory->stream;
   memory->stream = held;
   memory->raw_stream = stream;
+  memory->thread = handle_thread();
   GUARD_END()
   Py_XDECREF(before);
 }
@@ -423,15 +428,13 @@ static PyObject *close_on(Handle *handle, PyObject *on) {
   Py_RETURN_NONE;
 }
 
-/* Ends a handle that the program did not close, and reports a failure. is_late: on the thread of end_later(). */
-static void end(Handle *handle, int is_late) {
+/* Ends a handle that the program did not close, and reports a failure. */
+static void end(Handle *handle) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   gmm_stream stream;
   Handle *held;
   (void)hold_stream(handle, Py_None, &stream, &held);
-  /* On another thread the per-thread stream is another one; the legacy stream is ordered behind them all. */
-  if (is_late && stream == GMM_STREAM_PER_THREAD) stream = GMM_STREAM_LEGACY;
   const Closing closing = close_handle(handle, stream);
   handle_leave(held);
   const int failed = closing.outcome == CLOSE_DONE && closing.result < 0 && closing.result != GMM_ERROR_FORKED;
@@ -459,7 +462,7 @@ static void handle_finalize(PyObject *self) {
   if (is_memory(handle) ? no_frees : no_ends)
     end_later(handle, LATE);
   else
-    end(handle, 0);
+    end(handle);
 }
 
 /* --- The begin ------------------------------------------------------------------------------------------------ */
@@ -570,7 +573,7 @@ static void handle_dealloc(PyObject *self) {
   /* The collector must not visit an object without references. */
   PyObject_GC_UnTrack(self);
   /* The collector finalizes once, and views that prevented the free may have gone since. */
-  if (is_memory(handle) && (LOAD(handle->state) & STATE_OPEN) && !gmm_python_is_ending()) end(handle, 0);
+  if (is_memory(handle) && (LOAD(handle->state) & STATE_OPEN) && !gmm_python_is_ending()) end(handle);
   if (handle->weak_references) PyObject_ClearWeakRefs(self);
   Py_CLEAR(handle->oom_handler);
   Py_CLEAR(handle->held);

@@ -124,6 +124,7 @@ typedef struct Handle {
   struct Handle *heap;   /**< the heap of the block, or NULL */
   struct Handle *stream; /**< the gmm.Stream that the block is freed on, or NULL */
   gmm_stream raw_stream;
+  uint64_t thread; /**< that named the stream */
   char is_out_of_reach; /**< external memory that the host does not reach */
 } Handle;
 
@@ -132,6 +133,8 @@ extern PyTypeObject Handle_Type;
 /** Holds an open handle of that kind until handle_leave(). NULL with an exception when `object` is none. */
 Handle *handle_enter(PyObject *object, HandleKind kind);
 void handle_leave(Handle *handle);
+/** The number of this thread, which no other has. */
+uint64_t handle_thread(void);
 
 /** A new reference to a callable that a handle holds; NULL: none. Another thread may replace it. */
 PyObject *handle_callable(Handle *handle, PyObject **place);
