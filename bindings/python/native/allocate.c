@@ -115,11 +115,9 @@ static Handle *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
     Py_INCREF(context);
     memory->parent = context;
     Py_XINCREF(heap);
-    memory->heap = heap;
-    if (stream) {
-      Py_INCREF(stream);
-      memory->stream = stream;
-    }
+    memory->held = (PyObject *)heap;
+    Py_XINCREF(stream);
+    memory->stream = (PyObject *)stream;
     memory->raw_stream = desc->stream;
     if (desc->stream == GMM_STREAM_PER_THREAD) memory->thread = handle_thread();
     memory->resets = LOAD(context->resets);
