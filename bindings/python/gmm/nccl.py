@@ -135,18 +135,11 @@ class Registration(_Registration):
 
     def _end(self):
         function = "ncclCommWindowDeregister" if self._window else "ncclCommDeregister"
-        failure = None
-        with _on(self.device):
-            while self._handles:
-                communicator, handle = self._handles.pop()
-                if not handle:
-                    continue  # NCCL registered nothing, as the memory is not of a kind that it takes
-                try:
-                    _call(function, communicator, handle)
-                except NcclError as error:
-                    failure = failure or error
-        if failure:
-            raise failure
+        handles, self._handles = self._handles, []
+        with _on(self.device), contextlib.ExitStack() as ends:  # calls all, also when one of them fails
+            for communicator, handle in handles:
+                if handle:  # else NCCL registered nothing, as the memory is not of a kind that it takes
+                    ends.callback(_call, function, communicator, handle)
 
     @property
     def handles(self) -> list[int]:
