@@ -66,18 +66,13 @@ _LETTERS = {"?": "b", **dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQNc",
             "Zf": "c", "Zd": "c"}
 
 
+@functools.lru_cache(maxsize=500)
 def as_dtype(given: Any) -> Dtype:
     """An element type by its name or typestr, or by a type of NumPy, PyTorch, JAX or Python."""
-    try:
-        return _KNOWN[given]
-    except (KeyError, TypeError):
-        pass
-    found = _KNOWN.get(given.lstrip("<=|") if isinstance(given, str) else _dtype_name(given))
+    found = _KNOWN.get(given) or _KNOWN.get(given.lstrip("<=|") if isinstance(given, str) else _dtype_name(given))
     if found is None:
         raise TypeError(f"dtype {given!r} is none that gmm knows; it takes bool, integers, floats and complex numbers "
                         "of this machine's byte order, bfloat16 and the float8 types")
-    if not isinstance(given, str) and len(_KNOWN) < 500:
-        _KNOWN[given] = found
     return found
 
 
@@ -810,14 +805,12 @@ def _over_interface(obj, interface, device_type, context):
     """An Array by the CUDA Array Interface, or by those of NumPy and SYCL, which follow it."""
     if interface.get("mask") is not None:
         raise BufferError("gmm cannot import an array with a mask")
-    data, strides, offset = interface.get("data"), interface.get("strides"), 0
+    data, strides, offset = interface.get("data"), interface.get("strides"), interface.get("offset") or 0
     if device_type == ONE_API:  # strides and the offset are in elements
         itemsize = as_dtype(interface["typestr"]).itemsize
-        offset = (interface.get("offset") or 0) * itemsize
+        offset *= itemsize
         strides = None if strides is None else [step * itemsize for step in strides]
     if not isinstance(data, tuple):
-        if device_type != ONE_API:
-            return _over_buffer(obj if data is None else data, context)
         seen = _over_buffer(memoryview(obj if data is None else data).cast("B"), context)
         seen._memory._nbytes = seen.size
         return Array(seen._memory, interface["shape"], interface["typestr"], strides=strides, offset=offset,
