@@ -215,7 +215,6 @@ int native_add_method(PyObject *module, const char *name, PyTypeObject *type, Py
 /* calls.c: numbers. 0, or -1 with OverflowError where the number does not fit. */
 int number_64(PyObject *object, uint64_t *to);
 int number_32(PyObject *object, uint32_t *to);
-int number_i32(PyObject *object, int32_t *to);
 
 /* callbacks.c: what the library calls; `user` is the context's Handle, or the callable itself */
 void callback_log(void *user, gmm_log_level level, const char *message);
