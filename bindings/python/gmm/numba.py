@@ -337,10 +337,8 @@ def use(context: Context | None = None, *, host_only: bool = False, pool: bool |
         is_like = issubclass(used, HostOnlyMemoryManager) and issubclass(used, MemoryManager) != host_only
         if is_like and all(getattr(used, name) == value for name, value in settings.items()):
             return used
-        is_ours = issubclass(used, HostOnlyMemoryManager)
-        whose = "gmm and other arguments" if is_ours else f"{used.__module__}.{used.__name__}"
-        raise RuntimeError(f"Numba has started CUDA with {whose} already: "
-                           "call gmm.numba.use() before the first use of the GPU, or after cuda.close()")
+        raise RuntimeError(f"Numba has started CUDA already, with {used.__module__}.{used.__name__} or other arguments:"
+                           " call gmm.numba.use() before the first use of the GPU, or after cuda.close()")
     manager = type(base.__name__, (base,), {"__doc__": base.__doc__, **settings})
     cuda.set_memory_manager(manager)
     return manager
