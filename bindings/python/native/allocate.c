@@ -72,7 +72,7 @@ static int to_flag(PyObject *object, uint32_t flag, uint32_t *flags) {
 static int describe(Handle *context, PyObject *const *values, gmm_alloc_desc *desc) {
   PyObject *const kind = values[KIND], *const tag = values[TAG];
   if (kind && to_number(kind, &desc->kind, HELPER_KIND, kind, NULL) < 0) return -1;
-  if (values[DEVICE] && !PyArg_Parse(values[DEVICE], "i", &desc->device)) return -1;
+  if (values[DEVICE] && number_i32(values[DEVICE], &desc->device) < 0) return -1;
   if (tag && to_number(tag, &desc->tag, HELPER_TAG_NUMBER, context, tag) < 0) return -1;
   if (values[ALIGNMENT] && number_64(values[ALIGNMENT], &desc->alignment) < 0) return -1;
   if (to_flag(values[DEDICATED], GMM_ALLOC_DEDICATED, &desc->flags) < 0) return -1;

@@ -58,10 +58,10 @@ int gmm_python_is_ending(void) {
 /* --- Numbers ------------------------------------------------------------------------------------------------------ */
 
 int number_64(PyObject *object, uint64_t *to) {
-  PyObject *index = PyNumber_Index(object);
-  if (!index) return -1;
-  *to = PyLong_AsUnsignedLongLong(index);
-  Py_DECREF(index);
+  PyObject *index = PyLong_Check(object) ? NULL : PyNumber_Index(object);
+  if (!index && !PyLong_Check(object)) return -1;
+  *to = PyLong_AsUnsignedLongLong(index ? index : object);
+  Py_XDECREF(index);
   return __builtin_expect(*to == UINT64_MAX, 0) && PyErr_Occurred() ? -1 : 0;
 }
 
@@ -69,6 +69,15 @@ int number_32(PyObject *object, uint32_t *to) {
   uint64_t number;
   if (number_64(object, &number) < 0) return -1;
   *to = (uint32_t)number;
+  if (number == *to) return 0;
+  PyErr_Format(PyExc_OverflowError, "%S is beyond 32 bits", object);
+  return -1;
+}
+
+int number_i32(PyObject *object, int32_t *to) {
+  const Py_ssize_t number = PyNumber_AsSsize_t(object, PyExc_OverflowError);
+  if (number == -1 && PyErr_Occurred()) return -1;
+  *to = (int32_t)number;
   if (number == *to) return 0;
   PyErr_Format(PyExc_OverflowError, "%S is beyond 32 bits", object);
   return -1;

@@ -49,7 +49,7 @@ static int read_field(PyObject *object, const StructField *field, char *to, void
     case 'I':
       return number_32(object, place);
     case 'i':
-      return PyArg_Parse(object, "i", place) ? 0 : -1;
+      return number_i32(object, place);
     case 'Q':
       return number_64(object, place);
     case 'P':

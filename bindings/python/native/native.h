@@ -28,8 +28,13 @@ typedef uint64_t State;
 static inline Py_ssize_t state_users(State state) { return (Py_ssize_t)(state & (STATE_EXPORT - 1)); }
 static inline Py_ssize_t state_exports(State state) { return (Py_ssize_t)((state & (STATE_OPEN - 1)) >> 31); }
 
+#ifdef Py_GIL_DISABLED
 #define LOAD(place) __atomic_load_n(&(place), __ATOMIC_ACQUIRE)
 #define STORE(place, value) __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)
+#else
+#define LOAD(place) (place)
+#define STORE(place, value) ((place) = (value))
+#endif
 #ifndef Py_BEGIN_CRITICAL_SECTION /* before Python 3.13 */
 #define Py_BEGIN_CRITICAL_SECTION(object) {
 #define Py_END_CRITICAL_SECTION() }
@@ -49,11 +54,12 @@ static inline int state_change(State *state, State *expected, State wanted) {
 #ifdef Py_GIL_DISABLED
   return __atomic_compare_exchange_n(state, expected, wanted, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 #else
-  const State before = *state;
-  if (before == *expected) *state = wanted;
-  const int is_changed = before == *expected;
-  *expected = before;
-  return is_changed;
+  if (*state == *expected) {
+    *state = wanted;
+    return 1;
+  }
+  *expected = *state;
+  return 0;
 #endif
 }
 
@@ -215,6 +221,7 @@ int native_add_method(PyObject *module, const char *name, PyTypeObject *type, Py
 /* calls.c: numbers. 0, or -1 with OverflowError where the number does not fit. */
 int number_64(PyObject *object, uint64_t *to);
 int number_32(PyObject *object, uint32_t *to);
+int number_i32(PyObject *object, int32_t *to);
 
 /* callbacks.c: what the library calls; `user` is the context's Handle, or the callable itself */
 void callback_log(void *user, gmm_log_level level, const char *message);
