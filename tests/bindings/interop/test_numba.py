@@ -367,7 +367,7 @@ gmm.numba.use(own)
 array = cuda.to_device(np.arange(10))
 assert own.stats().live_blocks == 1 and own is not gmm.context()
 assert gmm.numba.use(own) is type(cuda.current_context().memory_manager), "the same once more"
-with pytest.raises(RuntimeError, match="CUDA already, with gmm.numba.MemoryManager or other"):
+with pytest.raises(RuntimeError, match="CUDA with gmm and other arguments already"):
     gmm.numba.use()
 """,
 }
