@@ -56,7 +56,7 @@ _DTYPES = [
     *(Dtype(f"float8_{name}", f"float8_{name}", None, 1, code, 1) for code, name in enumerate(
         ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"), 7))]
 _BY_DLPACK = {(dtype.code, 8 * dtype.itemsize, 1): dtype for dtype in _DTYPES}
-#: By name, by typestr without its mark of byte order, and by what programs have passed.
+#: By name, by typestr without its mark of byte order, and by Python's types.
 _KNOWN: dict[Any, Dtype] = {key: dtype for dtype in _DTYPES for key in (dtype, dtype.name)}
 _KNOWN.update({dtype.typestr[1:]: dtype for dtype in _DTYPES if dtype.typestr[0] in "<|"})
 _KNOWN.update({None: _KNOWN["float64"], float: _KNOWN["float64"], int: _KNOWN["int64"], bool: _KNOWN["bool"],
