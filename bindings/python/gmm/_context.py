@@ -340,8 +340,7 @@ class Context(Pausing, native.Handle):
     # Backups.
 
     def set_backup(self, *, arena: bool = True, pageable: bool = True, arena_limit: int = 0, pageable_limit: int = 0,
-                   directory: Path | None = None, threads: int = 0,
-                   named_files: bool = False) -> None:
+                   directory: Path | None = None, threads: int = 0, named_files: bool = False) -> None:
         """Configures where later pauses keep contents. Without arguments it restores the defaults.
 
         arena: page-locked memory, at most arena_limit bytes. pageable: other host memory, at most pageable_limit bytes.
@@ -385,7 +384,7 @@ class Context(Pausing, native.Handle):
         """
         # The buffer holds the handle, by which it can be sent on.
         return self._import(nbytes, bytes(handle), native.gmm_ipc_import, handle,
-                       {"device": device, "timeout_ms": milliseconds(timeout)})
+                            {"device": device, "timeout_ms": milliseconds(timeout)})
 
     def import_fd(self, fd: int, size: int, *, type: FdTypeLike = FdType.DEFAULT, device: int = 0) -> Buffer:
         """Maps the memory of a descriptor as a Buffer.
@@ -412,8 +411,7 @@ class Context(Pausing, native.Handle):
             raise
         return buffer
 
-    def ipc_configure(self, *, directory: Path | None = None,
-                      users: Iterable[int] = ()) -> None:
+    def ipc_configure(self, *, directory: Path | None = None, users: Iterable[int] = ()) -> None:
         """Configures the folder of this context's socket, and the users who may share memory with it.
 
         It must be called before the first export or import. directory: None: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm,

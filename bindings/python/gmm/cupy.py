@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gmm._context import Context
-from gmm._core.enums import STREAM_LEGACY, STREAM_PER_THREAD, Kind
+from gmm._core.enums import STREAM_PER_THREAD, Kind
 from gmm._core.errors import Error
 from gmm._core.resource import Undoable, need_cuda, resource_tag
 from gmm._core.tag import Tag
@@ -43,23 +43,6 @@ def _want(error, context, device, size):
     from cupy.cuda.memory import OutOfMemoryError
 
     return OutOfMemoryError(size, context.stats(device=device).live_bytes if isinstance(error, Error) else -1)
-
-
-class _PerThread:
-    """Memory of a thread's own default stream.
-
-    Another thread cannot name that stream, and frees on the legacy stream, which runs behind it.
-    """
-
-    __slots__ = ("buffer", "thread")
-
-    def __init__(self, buffer):
-        self.buffer = buffer
-        self.thread = threading.get_ident()
-
-    def __del__(self):
-        if threading.get_ident() != self.thread and not sys.is_finalizing() and not self.buffer.closed:
-            self.buffer.free(STREAM_LEGACY)
 
 
 def _hold(context, held, stream):
@@ -114,8 +97,6 @@ def allocator(kind: Kind = Kind.DEVICE, *, tag: Tag | int | str | None = None,
             if handle not in held and isinstance(stream, Stream):
                 _hold(context, held, stream)
             owner = (buffer, stream)
-        elif handle == STREAM_PER_THREAD:
-            owner = _PerThread(buffer)
         return MemoryPointer(UnownedMemory(buffer.address, size, owner, device), 0)
 
     return malloc

@@ -114,44 +114,32 @@ class Registration(_Registration):
     def __init__(self, memory: Any, groups: list[Any], window: bool, **options: Any) -> None:
         self._groups = groups
         self._window = window
-        self._handles = []  # (communicator, handle), in the order of the groups
+        self._handles = []  # in the order of the groups
+        self._ends = contextlib.ExitStack()  # calls all, also when one of them fails
         super().__init__(memory, **options)
 
     def _begin(self):
-        with _on(self.device):
-            try:
-                for group in self._groups:
-                    communicator, handle = _communicator(group, self.device), ctypes.c_void_p()
-                    place = communicator, self.address, self.size, ctypes.byref(handle)
-                    if self._window:
-                        _call("ncclCommWindowRegister", *place, ctypes.c_int(_SYMMETRIC))
-                    else:
-                        _call("ncclCommRegister", *place)
-                    self._handles.append((communicator, handle))
-            except BaseException:
-                with contextlib.suppress(NcclError):
-                    self._end()
-                raise
+        begin, end, *flags = ("ncclCommWindowRegister", "ncclCommWindowDeregister", ctypes.c_int(_SYMMETRIC)
+                              ) if self._window else ("ncclCommRegister", "ncclCommDeregister")
+        handles = []
+        with _on(self.device), contextlib.ExitStack() as ends:
+            for group in self._groups:
+                communicator, handle = _communicator(group, self.device), ctypes.c_void_p()
+                _call(begin, communicator, self.address, self.size, ctypes.byref(handle), *flags)
+                handles.append(handle)
+                if handle:  # else NCCL registered nothing, as the memory is not of a kind that it takes
+                    ends.callback(_call, end, communicator, handle)
+            self._handles, self._ends = handles, ends.pop_all()
 
     def _end(self):
-        function = "ncclCommWindowDeregister" if self._window else "ncclCommDeregister"
-        failure = None
+        self._handles = []
         with _on(self.device):
-            while self._handles:
-                communicator, handle = self._handles.pop()
-                if not handle:
-                    continue  # NCCL registered nothing, as the memory is not of a kind that it takes
-                try:
-                    _call(function, communicator, handle)
-                except NcclError as error:
-                    failure = failure or error
-        if failure:
-            raise failure
+            self._ends.close()
 
     @property
     def handles(self) -> list[int]:
         """NCCL's handles, or windows, in the order of the groups; empty while the memory is paused."""
-        return [handle.value or 0 for _, handle in self._handles]
+        return [handle.value or 0 for handle in self._handles]
 
 
 def register(memory: Any, group: Any = None, *, window: bool = False, context: Context | None = None,

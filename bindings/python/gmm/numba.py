@@ -23,10 +23,10 @@ try:
     from numba.cuda.core import config
     from numba.cuda.cudadrv import driver as numba_driver
     from numba.cuda.cudadrv.driver import (
-        AutoFreePointer, CudaAPIError, GetIpcHandleMixin, ManagedMemory, MappedMemory, PinnedMemory, binding, driver)
+        AutoFreePointer, CudaAPIError, Device, GetIpcHandleMixin, ManagedMemory, MappedMemory, MemoryPointer,
+        PinnedMemory, binding, driver)
 
     from gmm._numba.frees import Frees
-    from gmm._numba.ipc import IpcHandle, LegacyIpcHandle
 except ImportError as error:
     if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") != "0":
         raise ImportError("gmm.numba plugs gmm into Numba's CUDA target, and Numba's simulator (NUMBA_ENABLE_CUDASIM) "
@@ -84,6 +84,53 @@ def _living(wanted, device, handle):
         raise RuntimeError(f"CUDA device {device} is being reset while Numba allocates")
 
 
+class IpcHandle(cuda.IpcHandle):
+    """Numba's interface of a handle over gmm's handle, for VMM and page-locked memory.
+
+    The driver's legacy IPC does not take such memory. Programs open, close and send it like every handle of Numba. The
+    exporting process must live until the handle is opened.
+    """
+
+    def open_direct(self, context):
+        """Maps the memory for the context; close() of Numba's class closes the gmm.Buffer."""
+        if self._impl is not None:
+            raise ValueError("IpcHandle is already opened")
+        if self.base is not None:
+            raise ValueError("opening IpcHandle from original process")
+        importer = need_cuda(_default.context(), "the handle")
+        self._impl = importer.ipc_import(self.handle, device=int(context.device.id))
+        return MemoryPointer(weakref.proxy(context), binding.CUdeviceptr(self._impl.address), self.size)
+
+    def open_staged(self, context):
+        """Copies the memory to the context's device, which cannot reach it."""
+        self._sentry_source_info()
+        with cuda.gpus[int(Device.from_identity(self.source_info).id)]:
+            source = self.open_direct(cuda.current_context())
+        copied = context.memalloc(self.size)  # the copy goes through the host
+        try:
+            numba_driver.device_to_device(copied, source, self.size)
+        finally:
+            self._impl.close()
+        return copied
+
+    def __reduce__(self):
+        return (type(self), (None, self.handle, self.size, self.source_info, self.offset))
+
+
+class _LegacyIpcHandle(cuda.IpcHandle):
+    """The driver's legacy handle of newer cuda-bindings, whose bytes Numba's class does not find when it is sent."""
+
+    @classmethod
+    def _received(cls, content, *fields):
+        handle = binding.CUipcMemHandle()
+        ctypes.memmove(handle.getPtr(), content, len(content))
+        return cls(None, handle, *fields)
+
+    def __reduce__(self):
+        content = ctypes.string_at(self.handle.getPtr(), 64)  # CU_IPC_HANDLE_SIZE
+        return (self._received, (content, self.size, self.source_info, self.offset))
+
+
 _numba_memory_size = numba_driver.device_memory_size
 
 
@@ -103,7 +150,6 @@ def _device_memory_size(devmem):
                 devmem._cuda_memsize_ = info.size
                 break
     return _numba_memory_size(devmem)
-
 
 
 def _pooling(pool):
@@ -228,7 +274,7 @@ class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
         legacy = super().get_ipc_handle(memory)
         if hasattr(legacy.handle, "reserved"):  # Numba's class can send it
             return legacy
-        return LegacyIpcHandle(memory, legacy.handle, legacy.size, legacy.source_info, legacy.offset)
+        return _LegacyIpcHandle(memory, legacy.handle, legacy.size, legacy.source_info, legacy.offset)
 
     def get_memory_info(self) -> Any:
         """The free memory of the driver and of gmm, and the device's total memory."""

@@ -115,12 +115,11 @@ static Handle *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
     Py_INCREF(context);
     memory->parent = context;
     Py_XINCREF(heap);
-    memory->heap = heap;
-    if (stream) {
-      Py_INCREF(stream);
-      memory->stream = stream;
-    }
+    memory->held = (PyObject *)heap;
+    Py_XINCREF(stream);
+    memory->stream = (PyObject *)stream;
     memory->raw_stream = desc->stream;
+    if (desc->stream == GMM_STREAM_PER_THREAD) memory->thread = handle_thread();
     memory->resets = LOAD(context->resets);
     memory->kind = HANDLE_BLOCK;
     memory->pointer = address;
@@ -166,10 +165,11 @@ static PyObject *get_default_context(PyObject *module, PyObject *unused) {
   return (PyObject *)context;
 }
 
-/* `owner`: a context or a heap, which the caller has entered. */
-static PyObject *run(Handle *owner, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
+/* Of a context or a heap. */
+static PyObject *alloc_method(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
+  Handle *heap = ((Handle *)self)->kind == HANDLE_HEAP ? (Handle *)self : NULL;
+  Handle *owner = handle_enter(self, heap ? HANDLE_HEAP : HANDLE_CONTEXT), *context = heap ? heap->parent : owner;
   if (!owner) return NULL;
-  Handle *heap = owner->kind == HANDLE_HEAP ? owner : NULL, *context = heap ? owner->parent : owner;
   PyObject *values[ARGUMENTS] = {NULL};
   gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_DEVICE};
   uint64_t size;
@@ -183,17 +183,9 @@ static PyObject *run(Handle *owner, PyObject *const *arguments, Py_ssize_t count
 
 static PyObject *alloc(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
   PyObject *context = get_default_context(NULL, NULL);
-  PyObject *made = context ? run(handle_enter(context, HANDLE_CONTEXT), arguments, count, names) : NULL;
+  PyObject *made = context ? alloc_method(context, arguments, count, names) : NULL;
   Py_XDECREF(context);
   return made;
-}
-
-static PyObject *context_alloc(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
-  return run(handle_enter(self, HANDLE_CONTEXT), arguments, count, names);
-}
-
-static PyObject *heap_alloc(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
-  return run(handle_enter(self, HANDLE_HEAP), arguments, count, names);
 }
 
 /* A function's text names $module where a method's names $self. */
@@ -211,8 +203,8 @@ PyDoc_STRVAR(heap_alloc_doc,
              "alloc($self, /, size, *, stream=None, name=None)\n--\n\nAllocates a Buffer for first use on a stream.");
 #define ALLOC(Function, Doc) \
   { "alloc", (PyCFunction)(void (*)(void))Function, METH_FASTCALL | METH_KEYWORDS, Doc }
-static PyMethodDef context_alloc_def = ALLOC(context_alloc, alloc_doc),
-                   heap_alloc_def = ALLOC(heap_alloc, heap_alloc_doc);
+static PyMethodDef context_alloc_def = ALLOC(alloc_method, alloc_doc),
+                   heap_alloc_def = ALLOC(alloc_method, heap_alloc_doc);
 static PyMethodDef functions[] = {ALLOC(alloc, function_doc),
                                   {"set_default_context", set_default_context, METH_O, NULL},
                                   {"default_context", get_default_context, METH_NOARGS, NULL},

@@ -46,15 +46,6 @@ PyMethodDef callback_functions[] = {{"callbacks_end", callbacks_end, METH_NOARGS
                                     {"callbacks_after_fork", callbacks_after_fork, METH_NOARGS, NULL},
                                     {NULL, NULL, 0, NULL}};
 
-PyObject *handle_callable(Handle *handle, PyObject **place) {
-  PyObject *callable;
-  GUARD_BEGIN(handle)
-  callable = *place == Py_None ? NULL : *place;
-  Py_XINCREF(callable);
-  GUARD_END()
-  return callable;
-}
-
 /* Objects that may not end during a call; see handle.c. */
 enum { ALL_MAY_END, MEMORY_MAY_END, NOTHING_MAY_END };
 
@@ -82,7 +73,7 @@ static int refuses(void *user, int may_end, int reaches, const char *format, ...
   if (!callback_enter(&gil)) return 0;
   PyObject *callable = user;
   if (PyObject_TypeCheck(callable, &Handle_Type))
-    callable = handle_callable(user, &((Handle *)user)->held);
+    callable = handle_held(user, &((Handle *)user)->held);
   else
     Py_INCREF(callable); /* nobody else may hold it any more */
   va_list values;
@@ -128,8 +119,7 @@ int32_t callback_oom(void *user, const gmm_oom_info *info) {
   gmm_oom_info own = {0};
   if (!callback_enter(&gil)) return 0;
   int again = !PyErr_Occurred() && gmm_bind_collects(info, collect_garbage, NULL, &own);
-  PyObject *callable =
-      again || PyErr_Occurred() ? NULL : handle_callable((Handle *)user, &((Handle *)user)->oom_handler);
+  PyObject *callable = again || PyErr_Occurred() ? NULL : handle_held(user, &((Handle *)user)->oom_handler);
   if (callable) again = call(callable, Py_BuildValue("(y#)", &own, (Py_ssize_t)sizeof own), ALL_MAY_END, 1);
   Py_XDECREF(callable);
   callback_leave(gil);

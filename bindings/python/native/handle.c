@@ -203,7 +203,7 @@ void later_leave(int frees) {
   --no_ends;
 }
 
-static void end(Handle *handle, int is_late);
+static void end(Handle *handle);
 
 static void work(void *unused) {
   pthread_mutex_lock(&mutex);
@@ -220,7 +220,7 @@ static void work(void *unused) {
         next = handle->next_late;
         if (__atomic_exchange_n(&handle->late, 0, __ATOMIC_SEQ_CST) & LATE_CLOSED)
           state_add(&handle->state, STATE_OPEN);
-        end(handle, 1);
+        end(handle);
         Py_DECREF(handle);
       }
       callback_leave(gil);
@@ -275,42 +275,45 @@ void later_after_fork(void) {
 
 static int is_memory(const Handle *handle) { return handle->kind >= HANDLE_BLOCK; }
 
-static PyObject *take(Handle *handle, PyObject **place) {
-  PyObject *taken;
-  GUARD_BEGIN(handle)
-  taken = *place;
-  *place = NULL;
-  GUARD_END()
-  return taken;
+PyObject *handle_held(Handle *handle, PyObject **place) {
+  PyObject *held;
+  Py_BEGIN_CRITICAL_SECTION(handle);
+  held = *place == Py_None ? NULL : *place;
+  Py_XINCREF(held);
+  Py_END_CRITICAL_SECTION();
+  return held;
 }
 
+/* Puts another object into a place, or NULL. */
+static void replace(Handle *handle, PyObject **place, PyObject *object) {
+  PyObject *before;
+  Py_XINCREF(object);
+  Py_BEGIN_CRITICAL_SECTION(handle);
+  before = *place;
+  *place = object;
+  Py_END_CRITICAL_SECTION();
+  Py_XDECREF(before);
+}
+
+uint64_t handle_thread(void) { return PyThreadState_GetID(PyThreadState_Get()); }
+
 /* Holds the stream on which memory goes: `given`, or its own for None. A destroyed stream has finished its work: the
- * default stream replaces it. */
+ * default stream replaces it. Another thread cannot name a thread's own stream: the legacy stream, which is ordered
+ * behind them all, replaces it. */
 static int hold_stream(Handle *handle, PyObject *given, gmm_stream *stream, Handle **held) {
   *held = NULL;
   *stream = GMM_STREAM_DEFAULT;
   if (!is_memory(handle)) return 0;
   if (given != Py_None) return handle_stream(given, stream, held);
-  Handle *memory = (Handle *)handle;
-  if (memory->stream) {
-    if (try_enter(memory->stream) != ENTERED) return 0;
-    Py_INCREF(memory->stream);
-    *held = memory->stream;
+  Handle *own = (Handle *)handle->stream;
+  if (own) {
+    if (try_enter(own) != ENTERED) return 0;
+    Py_INCREF(own);
+    *held = own;
   }
-  *stream = memory->raw_stream;
+  const int is_other = handle->raw_stream == GMM_STREAM_PER_THREAD && handle->thread != handle_thread();
+  *stream = is_other ? GMM_STREAM_LEGACY : handle->raw_stream;
   return 0;
-}
-
-/* Memory that is given back later goes on this stream. */
-static void set_stream(Handle *memory, gmm_stream stream, Handle *held) {
-  Handle *before;
-  Py_XINCREF(held);
-  GUARD_BEGIN(memory)
-  before = memory->stream;
-  memory->stream = held;
-  memory->raw_stream = stream;
-  GUARD_END()
-  Py_XDECREF(before);
 }
 
 /* The library's end of a handle. A ticket's waits for its operation, a watcher's or lease's for its callback. */
@@ -378,7 +381,7 @@ static Closing close_handle(Handle *handle, gmm_stream stream) {
     if (closing.result < 0 && closing.result != GMM_ERROR_FORKED)
       state_add(&handle->state, STATE_OPEN);
     else if (is_memory(handle))
-      Py_XDECREF(take(handle, &handle->held));
+      replace(handle, &handle->held, NULL);
   } else if (closing.state & STATE_OPEN) {
     closing.outcome = CLOSE_IN_USE;
   }
@@ -409,7 +412,9 @@ static PyObject *close_on(Handle *handle, PyObject *on) {
   if (closing.outcome == CLOSE_RESETTING && (in_callback || handle->kind == HANDLE_BLOCK)) {
     closing.outcome = CLOSE_DONE;
     if (state_change(&handle->state, &closing.state, 0)) {
-      set_stream((Handle *)handle, stream, held);
+      replace(handle, &handle->stream, (PyObject *)held);
+      handle->raw_stream = stream;
+      handle->thread = handle_thread();
       end_later(handle, LATE | LATE_CLOSED | (in_callback ? 0 : LATE_RETRY));
     } else if (closing.state & STATE_OPEN) {
       closing.outcome = CLOSE_IN_USE;
@@ -423,15 +428,13 @@ static PyObject *close_on(Handle *handle, PyObject *on) {
   Py_RETURN_NONE;
 }
 
-/* Ends a handle that the program did not close, and reports a failure. is_late: on the thread of end_later(). */
-static void end(Handle *handle, int is_late) {
+/* Ends a handle that the program did not close, and reports a failure. */
+static void end(Handle *handle) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   gmm_stream stream;
   Handle *held;
   (void)hold_stream(handle, Py_None, &stream, &held);
-  /* On another thread the per-thread stream is another one; the legacy stream is ordered behind them all. */
-  if (is_late && stream == GMM_STREAM_PER_THREAD) stream = GMM_STREAM_LEGACY;
   const Closing closing = close_handle(handle, stream);
   handle_leave(held);
   const int failed = closing.outcome == CLOSE_DONE && closing.result < 0 && closing.result != GMM_ERROR_FORKED;
@@ -459,7 +462,7 @@ static void handle_finalize(PyObject *self) {
   if (is_memory(handle) ? no_frees : no_ends)
     end_later(handle, LATE);
   else
-    end(handle, 0);
+    end(handle);
 }
 
 /* --- The begin ------------------------------------------------------------------------------------------------ */
@@ -549,7 +552,6 @@ static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
   Py_VISIT(handle->parent);
   Py_VISIT(handle->held);
   Py_VISIT(handle->oom_handler);
-  Py_VISIT(handle->heap);
   Py_VISIT(handle->stream);
   return 0;
 }
@@ -559,8 +561,8 @@ static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
 static int handle_clear(PyObject *self) {
   Handle *handle = (Handle *)self;
   if (is_memory(handle)) return 0;
-  Py_XDECREF(take(handle, &handle->oom_handler));
-  Py_XDECREF(take(handle, &handle->held));
+  replace(handle, &handle->oom_handler, NULL);
+  replace(handle, &handle->held, NULL);
   return 0;
 }
 
@@ -570,12 +572,11 @@ static void handle_dealloc(PyObject *self) {
   /* The collector must not visit an object without references. */
   PyObject_GC_UnTrack(self);
   /* The collector finalizes once, and views that prevented the free may have gone since. */
-  if (is_memory(handle) && (LOAD(handle->state) & STATE_OPEN) && !gmm_python_is_ending()) end(handle, 0);
+  if (is_memory(handle) && (LOAD(handle->state) & STATE_OPEN) && !gmm_python_is_ending()) end(handle);
   if (handle->weak_references) PyObject_ClearWeakRefs(self);
   Py_CLEAR(handle->oom_handler);
   Py_CLEAR(handle->held);
   Py_CLEAR(handle->stream);
-  Py_CLEAR(handle->heap);
   Py_CLEAR(handle->parent);
   Py_TYPE(self)->tp_free(self);
 }
@@ -592,19 +593,14 @@ static PyObject *get_pointer(PyObject *self, void *unused) {
   return handle_is_open(handle) ? PyLong_FromVoidPtr(handle->pointer) : raise_closed(handle);
 }
 
-/* Another thread may close the handle. */
 static PyObject *get_held(PyObject *self, void *unused) {
-  Handle *handle = (Handle *)self;
-  PyObject *held = handle_callable(handle, &handle->held);
+  PyObject *held = handle_held((Handle *)self, &((Handle *)self)->held);
   if (held) return held;
   Py_RETURN_NONE;
 }
 
 static int set_held(PyObject *self, PyObject *held, void *unused) {
-  PyObject *before = take((Handle *)self, &((Handle *)self)->held);
-  Py_XINCREF(held);
-  ((Handle *)self)->held = held;
-  Py_XDECREF(before);
+  replace((Handle *)self, &((Handle *)self)->held, held);
   return 0;
 }
 
@@ -667,12 +663,8 @@ static Py_ssize_t memory_length(PyObject *self) { return ((Handle *)self)->nbyte
 
 static PyObject *memory_get_stream(PyObject *self, void *unused) {
   Handle *memory = (Handle *)self;
-  Handle *stream;
-  GUARD_BEGIN(self)
-  stream = memory->stream;
-  Py_XINCREF(stream);
-  GUARD_END()
-  if (stream && handle_is_open(stream)) return (PyObject *)stream;
+  PyObject *stream = handle_held(memory, &memory->stream);
+  if (stream && handle_is_open((Handle *)stream)) return stream;
   Py_XDECREF(stream);
   return PyLong_FromVoidPtr((void *)(stream ? GMM_STREAM_DEFAULT : memory->raw_stream));
 }

@@ -29,45 +29,39 @@ static inline Py_ssize_t state_users(State state) { return (Py_ssize_t)(state & 
 static inline Py_ssize_t state_exports(State state) { return (Py_ssize_t)((state & (STATE_OPEN - 1)) >> 31); }
 
 #ifdef Py_GIL_DISABLED
-
-#define GUARD_BEGIN(object) Py_BEGIN_CRITICAL_SECTION(object);
-#define GUARD_END() Py_END_CRITICAL_SECTION();
 #define LOAD(place) __atomic_load_n(&(place), __ATOMIC_ACQUIRE)
 #define STORE(place, value) __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)
+#else
+#define LOAD(place) (place)
+#define STORE(place, value) ((place) = (value))
+#endif
+#ifndef Py_BEGIN_CRITICAL_SECTION /* before Python 3.13 */
+#define Py_BEGIN_CRITICAL_SECTION(object) {
+#define Py_END_CRITICAL_SECTION() }
+#endif
 
 /** Adds to a state and returns what it was. */
 static inline State state_add(State *state, State change) {
+#ifdef Py_GIL_DISABLED
   return __atomic_fetch_add(state, change, __ATOMIC_SEQ_CST);
+#else
+  *state += change;
+  return *state - change;
+#endif
 }
 /** Changes a state that is `*expected`; false, with the state in *expected, when it is another. */
 static inline int state_change(State *state, State *expected, State wanted) {
+#ifdef Py_GIL_DISABLED
   return __atomic_compare_exchange_n(state, expected, wanted, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-}
-
 #else
-
-#define GUARD_BEGIN(object) \
-  {                         \
-    (void)(object);
-#define GUARD_END() }
-#define LOAD(place) (place)
-#define STORE(place, value) ((place) = (value))
-
-static inline State state_add(State *state, State change) {
-  const State before = *state;
-  *state = before + change;
-  return before;
-}
-static inline int state_change(State *state, State *expected, State wanted) {
   if (*state == *expected) {
     *state = wanted;
     return 1;
   }
   *expected = *state;
   return 0;
-}
-
 #endif
+}
 
 /* calls.c */
 
@@ -113,17 +107,18 @@ typedef struct Handle {
   void *pointer; /**< of memory: its address; stays when the handle is closed */
   struct Handle *parent; /**< the context; NULL: it is one, or external memory */
   Py_ssize_t resets; /**< context: how many resets have ended earlier blocks; block: the context's, when it was made */
-  PyObject
-      *held; /**< the callable of a log, watcher or lease; what keeps pinned or external memory; an import's handle */
+  /** The callable of a log, watcher or lease; a block's heap; what keeps pinned or external memory; an import's
+   * handle. */
+  PyObject *held;
   PyObject *oom_handler;
   PyObject *weak_references;
   struct Handle *next_late; /**< in the queue of handles that another thread ends */
   int late;                 /**< how it waits there; 0: it does not */
   /* Of memory alone: */
   Py_ssize_t nbytes;
-  struct Handle *heap;   /**< the heap of the block, or NULL */
-  struct Handle *stream; /**< the gmm.Stream that the block is freed on, or NULL */
+  PyObject *stream; /**< the gmm.Stream that the block is freed on, or NULL */
   gmm_stream raw_stream;
+  uint64_t thread;      /**< that named the stream */
   char is_out_of_reach; /**< external memory that the host does not reach */
 } Handle;
 
@@ -132,9 +127,11 @@ extern PyTypeObject Handle_Type;
 /** Holds an open handle of that kind until handle_leave(). NULL with an exception when `object` is none. */
 Handle *handle_enter(PyObject *object, HandleKind kind);
 void handle_leave(Handle *handle);
+/** The number of this thread, which no other has. */
+uint64_t handle_thread(void);
 
-/** A new reference to a callable that a handle holds; NULL: none. Another thread may replace it. */
-PyObject *handle_callable(Handle *handle, PyObject **place);
+/** A new reference to what a handle holds at a place; NULL: nothing, or None. Another thread may replace it. */
+PyObject *handle_held(Handle *handle, PyObject **place);
 /** Whether a handle is open, and so is its context, and no reset has ended it. */
 int handle_is_open(const Handle *handle);
 /**

@@ -262,13 +262,13 @@ static void consumed_end(PyObject *capsule) {
 /* The capsule's tensor, which is the caller's from then on, and no other thread's. NULL: it has none of that name. */
 static void *take(PyObject *capsule, const char *name, const char *used_name) {
   void *tensor = NULL;
-  GUARD_BEGIN(capsule)
+  Py_BEGIN_CRITICAL_SECTION(capsule);
   if (PyCapsule_IsValid(capsule, name)) {
     tensor = PyCapsule_GetPointer(capsule, name);
     PyCapsule_SetName(capsule, used_name);
     PyCapsule_SetDestructor(capsule, consumed_end);
   }
-  GUARD_END()
+  Py_END_CRITICAL_SECTION();
   return tensor;
 }
 

@@ -358,6 +358,8 @@ def test_asarray_of_array_interfaces():
     del array
     gc.collect()
     assert gone() is None
+    inside = {"shape": (2, 2), "typestr": "<i2", "data": bytearray(range(24)), "version": 3, "offset": 4}
+    assert gmm.asarray(Interface(None, array_interface=inside)).tolist() == [[1284, 1798], [2312, 2826]]
     # Of a GPU, whose addresses are not looked through here.
     described = {"shape": (3, 4), "typestr": "<i4", "data": (0x7000, True), "version": 3, "strides": None, "stream": 2}
     array = gmm.asarray(Interface(memory, cuda_array_interface=described))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The edges of life: closing, views, the collector, the interpreter's end, fork. threads.py has races."""
+import concurrent.futures
 import gc
 import sys
 import threading
@@ -125,6 +126,27 @@ def test_a_stream_that_frees_the_memory_itself(context):
     refused(BufferError, lambda: kept.free(Stream(lambda: views.append(memoryview(kept)))), match="views")
     assert not kept.closed
     views.clear()
+
+
+def test_memory_of_a_threads_own_stream_that_ends_elsewhere(context):
+    """The other thread's own stream may not have it before the work of the first thread is done."""
+    def alloc():
+        return context.alloc(4096, stream=gmm.STREAM_PER_THREAD)
+
+    def elsewhere():
+        buffers.pop()
+        buffers.pop().close()
+        mine = [alloc(), alloc()]
+        return {buffer.address for buffer in mine}
+
+    buffers = [alloc(), alloc()]
+    addresses = {buffer.address for buffer in buffers}
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        assert not addresses & other.submit(elsewhere).result()
+    buffer = alloc()
+    address = buffer.address
+    del buffer
+    assert alloc().address == address  # the same thread: the same stream
 
 
 def test_exceptions_of_callbacks(host, unraisable):

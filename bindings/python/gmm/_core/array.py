@@ -56,7 +56,7 @@ _DTYPES = [
     *(Dtype(f"float8_{name}", f"float8_{name}", None, 1, code, 1) for code, name in enumerate(
         ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"), 7))]
 _BY_DLPACK = {(dtype.code, 8 * dtype.itemsize, 1): dtype for dtype in _DTYPES}
-#: By name, by typestr without its mark of byte order, and by what programs have passed.
+#: By name, by typestr without its mark of byte order, and by Python's types.
 _KNOWN: dict[Any, Dtype] = {key: dtype for dtype in _DTYPES for key in (dtype, dtype.name)}
 _KNOWN.update({dtype.typestr[1:]: dtype for dtype in _DTYPES if dtype.typestr[0] in "<|"})
 _KNOWN.update({None: _KNOWN["float64"], float: _KNOWN["float64"], int: _KNOWN["int64"], bool: _KNOWN["bool"],
@@ -66,18 +66,13 @@ _LETTERS = {"?": "b", **dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQNc",
             "Zf": "c", "Zd": "c"}
 
 
+@functools.lru_cache(maxsize=500)
 def as_dtype(given: Any) -> Dtype:
     """An element type by its name or typestr, or by a type of NumPy, PyTorch, JAX or Python."""
-    try:
-        return _KNOWN[given]
-    except (KeyError, TypeError):
-        pass
-    found = _KNOWN.get(given.lstrip("<=|") if isinstance(given, str) else _dtype_name(given))
+    found = _KNOWN.get(given) or _KNOWN.get(given.lstrip("<=|") if isinstance(given, str) else _dtype_name(given))
     if found is None:
         raise TypeError(f"dtype {given!r} is none that gmm knows; it takes bool, integers, floats and complex numbers "
                         "of this machine's byte order, bfloat16 and the float8 types")
-    if not isinstance(given, str) and len(_KNOWN) < 500:
-        _KNOWN[given] = found
     return found
 
 
@@ -810,14 +805,12 @@ def _over_interface(obj, interface, device_type, context):
     """An Array by the CUDA Array Interface, or by those of NumPy and SYCL, which follow it."""
     if interface.get("mask") is not None:
         raise BufferError("gmm cannot import an array with a mask")
-    data, strides, offset = interface.get("data"), interface.get("strides"), 0
+    data, strides, offset = interface.get("data"), interface.get("strides"), interface.get("offset") or 0
     if device_type == ONE_API:  # strides and the offset are in elements
         itemsize = as_dtype(interface["typestr"]).itemsize
-        offset = (interface.get("offset") or 0) * itemsize
+        offset *= itemsize
         strides = None if strides is None else [step * itemsize for step in strides]
     if not isinstance(data, tuple):
-        if device_type != ONE_API:
-            return _over_buffer(obj if data is None else data, context)
         seen = _over_buffer(memoryview(obj if data is None else data).cast("B"), context)
         seen._memory._nbytes = seen.size
         return Array(seen._memory, interface["shape"], interface["typestr"], strides=strides, offset=offset,

@@ -130,8 +130,8 @@ class Buffer(Located, native.Memory):
     def ipc_export_fd(self, *, offset: int = 0, type: FdType = FdType.DEFAULT) -> tuple[int, int, int]:
         """(file descriptor, offset, size) of the driver's allocation that the block lies in.
 
-        Context.import_fd(), Vulkan and users of dma-buf take the descriptor.
-        The caller closes the descriptor. The memory lives at least as long as the descriptor is open.
+        Context.import_fd(), Vulkan and users of dma-buf take the descriptor. The caller closes it. The memory lives at
+        least as long as it is open.
         """
         arguments, made = (self.context, self._range(offset, None)[0], type), []
         try:

@@ -84,19 +84,6 @@ def cuda_headers(site, version=None):
     return [f"-isystem{folder}" for folder in dict.fromkeys((runtime, runtime if runtime in parts else parts[0]))]
 
 
-@contextlib.contextmanager
-def _locked(path):
-    """Holds a lock of all processes. Where the file system has no locks, each process compiles for itself."""
-    with open(path, "w", encoding="utf-8") as file:
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:  # a process that waits for this file has it open, and a later one finds the result
-            with contextlib.suppress(OSError):
-                path.unlink()
-
-
 def shared_library(sources, name, version, arguments, libraries=(), *, purpose, folder=None, key=None):
     """The path of a shared library that the first of `sources` makes. RuntimeError when it cannot be compiled.
 
@@ -112,23 +99,24 @@ def shared_library(sources, name, version, arguments, libraries=(), *, purpose, 
     target = (cache() if folder is None else folder) / f"{name}-{version}-{key}.so"
     if target.is_file():
         return target
-    command = compiler(purpose)
+    command, what = compiler(purpose), f"{purpose}: {sources[0].name}"
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target.with_suffix(".lock")):
-        if not target.is_file():  # another process may have compiled it
-            words = [*command, "-O2", "-shared", "-fPIC", f"-I{INCLUDE}", *arguments()]
-            _compile(words, sources[0], libraries, target, f"{purpose}: {sources[0].name}", f"{name} {version}")
-    return target
-
-
-def _compile(words, source, libraries, target, what, package):
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        made = pathlib.Path(folder) / "made.so"
-        words = [*words, "-o", str(made), str(source), *libraries]
+    with open(target.with_suffix(".lock"), "w", encoding="utf-8") as lock, \
+            tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        with contextlib.suppress(OSError):  # where the file system has no locks, each process compiles for itself
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.is_file():  # another process has compiled it
+            return target
+        made = pathlib.Path(folder, "made.so")
+        words = [*command, "-O2", "-shared", "-fPIC", f"-I{INCLUDE}", *arguments(), "-o", str(made), str(sources[0]),
+                 *libraries]
         try:
             done = subprocess.run(words, capture_output=True, text=True, check=False)
         except OSError as error:
             raise RuntimeError(f"{what} was not compiled: {words[0]}: {error}") from error
         if done.returncode != 0:
-            raise RuntimeError(f"{what} did not compile against {package}:\n{shlex.join(words)}\n{done.stderr[-3000:]}")
+            raise RuntimeError(f"{what} did not compile against {name} {version}:\n{shlex.join(words)}\n"
+                               f"{done.stderr[-3000:]}")
         made.replace(target)  # atomic, for processes that do not look at the lock
+        os.unlink(lock.name)  # a process that waits for it has it open, and a later one finds the result
+    return target

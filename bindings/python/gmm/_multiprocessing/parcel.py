@@ -128,9 +128,8 @@ def _rebuild_buffer(parcel):
 
 def _reduce_array(array):
     if not isinstance(array.buffer, Buffer):
-        raise TypeError("a gmm.Array over memory of another package, or over pinned memory, "
-                        "was sent to another process; "
-                        "send copy() of it, or the other package's own object")
+        raise TypeError("a gmm.Array over memory of another package, or over pinned memory, was sent to another "
+                        "process; send copy() of it, or the other package's own object")
     view = functools.partial(Array, strides=array.strides, offset=array.offset, readonly=array.readonly)
     return view, (array.buffer, array.shape, array.dtype)
 

@@ -9,6 +9,7 @@ have passed.
 """
 import atexit
 import collections
+import contextlib
 import os
 import threading
 
@@ -106,7 +107,9 @@ class Frees:
                     self._batched_bytes -= batch.nbytes
                     if batch.event is not None:
                         self._events.append(batch.event)
-                    _give_back(batch.blocks)
+                    with contextlib.ExitStack() as ends:  # closes all blocks, also when one of them fails
+                        for block in batch.blocks:
+                            ends.callback(block.close)
                 while last and self._events:
                     driver.cuEventDestroy(self._events.pop())
             finally:
@@ -138,10 +141,8 @@ class Frees:
         if self._records is None:
             self._records = hasattr(binding, "cuCtxRecordEvent") and driver.get_version() >= RECORDS_CONTEXTS
         if self._records:
-            if self._events:
-                event = self._events.pop()
-            else:
-                event = driver.cuEventCreate(binding.CUevent_flags.CU_EVENT_DISABLE_TIMING.value)
+            event = self._events.pop() if self._events else driver.cuEventCreate(
+                binding.CUevent_flags.CU_EVENT_DISABLE_TIMING.value)
             try:
                 driver.cuCtxRecordEvent(self._handle, event)
                 return event
@@ -165,15 +166,3 @@ class Frees:
         if result == binding.CUresult.CUDA_ERROR_NOT_READY or _capturing(result):
             return False
         raise CudaAPIError(result, f"Call to cuEventQuery results in {result.name}")
-
-
-def _give_back(blocks):
-    """Closes all blocks, also when one of them fails."""
-    refused = None
-    for block in blocks:
-        try:
-            block.close()
-        except Exception as error:  # raised below
-            refused = refused or error
-    if refused is not None:
-        raise refused
