@@ -157,6 +157,30 @@ CASE(a_report_without_memory_says_so) {
   CHECK(is_said);
 }
 
+// Each allocation of its making fails once, and the opening of its backend.
+CASE(a_context_that_cannot_be_made_leaves_nothing) {
+  gmm_result result = GMM_ERROR_OUT_OF_HOST_MEMORY;
+  for (int64_t k = 0; result != GMM_OK && k < 1000; ++k) {
+    memset((void *)&counted, 0, sizeof counted);
+    counted.fail_at = k;
+    gmm_context *made = NULL;
+    result = gmm_context_create(DESC(context_desc, .host_allocator = COUNTED), &made);
+    CHECK_MESSAGE(result == GMM_OK || result == GMM_ERROR_OUT_OF_HOST_MEMORY, "call %lld: %s", (long long)k,
+                  gmm_last_error_message());
+    if (made != NULL) OK(gmm_context_release(made));
+    CHECK_EQUAL(counted.blocks, 0);
+    CHECK_EQUAL(counted.wrong, 0);
+  }
+  CHECK_EQUAL(result, GMM_OK);
+  setenv("GMM_CUDA_DRIVER", "/nonexistent/libcuda.so.1", 1);
+  gmm_context *made = NULL;
+  counted.fail_at = -1;
+  RESULT(gmm_context_create(DESC(context_desc, .backend = GMM_BACKEND_CUDA, .host_allocator = COUNTED), &made),
+         GMM_ERROR_NO_BACKEND);
+  unsetenv("GMM_CUDA_DRIVER");
+  CHECK_EQUAL(counted.blocks, 0);
+}
+
 // --- Another thread --------------------------------------------------------------------------------------------------
 
 static pthread_barrier_t used, ended;

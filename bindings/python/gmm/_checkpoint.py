@@ -14,13 +14,25 @@ It imports nothing of gmm. It also asks NVML, as the driver saves no process's u
 """
 import contextlib
 import ctypes
+import enum
 import json
+import os
 import sys
 import time
 
-RUNNING, LOCKED, CHECKPOINTED, FAILED = range(4)
 _NOT_AVAILABLE = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
 _MOST_PROCESSES = 4096
+_STUCK = 2, 304  # of a restore without memory, and of each after it (cuda-checkpoint#44)
+_LOCK_LATE = 600  # CUDA_ERROR_NOT_READY
+
+
+class ProcessState(enum.IntEnum):
+    """The driver's state of a process: CUprocessState."""
+
+    RUNNING = 0
+    LOCKED = 1
+    CHECKPOINTED = 2
+    FAILED = 3
 
 
 class Refused(Exception):
@@ -29,6 +41,18 @@ class Refused(Exception):
 
 failures = []
 _driver = None
+
+
+def is_dead(pid):
+    """Whether no process has the number, or one that has ended and that its parent has not waited for."""
+    try:
+        os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] in "ZX"
+    except ProcessLookupError:
+        return True
+    except (OSError, IndexError):  # another user's: the driver says what that one may
+        return False
 
 
 class _Driver:
@@ -132,18 +156,18 @@ def suspend(pids, milliseconds):
     """All are locked before one is checkpointed: collectives and shared memory tie them together."""
     deadline = time.monotonic() + milliseconds / 1000
     states = {pid: _driver.state(pid) for pid in pids}
-    going = [pid for pid in pids if states[pid] != CHECKPOINTED]
+    going = [pid for pid in pids if states[pid] != ProcessState.CHECKPOINTED]
     if not going:
         return {}
     try:
         for pid in going:
-            if states[pid] != LOCKED:  # a process without CUDA: the driver says so
+            if states[pid] != ProcessState.LOCKED:  # a process without CUDA: the driver says so
                 step("lock", pid, max(1, round((deadline - time.monotonic()) * 1000)))
         before = devices(going)  # they allocate until they are locked
         for pid in going:
             step("checkpoint", pid)
     except BaseException as error:  # nobody else knows what to undo
-        resume(going, [pid for pid in going if states[pid] == LOCKED])
+        resume(going, [pid for pid in going if states[pid] == ProcessState.LOCKED])
         if isinstance(error, Refused):
             return {}
         raise
@@ -156,19 +180,60 @@ def resume(pids, stay_locked=()):
     The driver is asked where each process is, as a step may have been interrupted. A process that does not use CUDA, or
     has died, stays as it is.
     """
-    for name, state in (("restore", CHECKPOINTED), ("unlock", LOCKED)):
+    for name, state in (("restore", ProcessState.CHECKPOINTED), ("unlock", ProcessState.LOCKED)):
         for pid in pids:
             if _driver.state(pid) == state and not (name == "unlock" and pid in stay_locked):
                 with contextlib.suppress(Refused, OSError):
                     step(name, pid)
 
 
-def lacking(pids, needs):
-    """The answer where a device has less free memory than the processes had on it; None: it has enough."""
-    if needs and any(_driver.state(pid) == CHECKPOINTED for pid in pids):
+def failed(error, text, pid=0, step="", code=0, state=-1):  # pylint: disable=too-many-arguments
+    """The last line of a verb that failed. state: the process's, or minus a CUresult."""
+    return {"end": "failed", "error": error, "text": text, "at": [pid, step, code, state if state >= 0 else None]}
+
+
+def lack(pids, needs):
+    """The failure where a device has less free memory than the processes had on it; None: it has enough."""
+    if needs and any(_driver.state(pid) == ProcessState.CHECKPOINTED for pid in pids):
         for uuid, (memory, _held) in devices().items():
             if memory.free < needs.get(uuid, 0):
-                return {"end": "memory", "uuid": uuid, "free": memory.free, "need": needs[uuid]}
+                return failed("OutOfMemoryError", f"the processes had {needs[uuid]} bytes on {uuid}, which has "
+                              f"{memory.free} free; make room first: a restore that finds none leaves a process stuck "
+                              "(cuda-checkpoint#44)")
+    return None
+
+
+def failure(verb, states):
+    """The failure of a verb; None: there is none."""
+    def name(state):
+        return ProcessState(state).name if state >= 0 else "no process of CUDA"
+
+    if failures:
+        # The failure that a program must act on is that of an undoing.
+        stuck = next((each for each in failures if states[each["pid"]] == ProcessState.FAILED or
+                      (each["step"] == "restore" and each["code"] in _STUCK)), None)
+        first = stuck or failures[0]
+        place = first["pid"], first["step"], first["code"], states[first["pid"]]
+        words = f"the {first['step']} of process {first['pid']} failed: {first['name']} ({first['code']})"
+        if stuck:
+            return failed("ProcessStuckError", f"{words}; drivers up to 580 cannot bring it back after that: end it",
+                          *place)
+        if first["step"] == "lock" and first["code"] == _LOCK_LATE and len(failures) == 1:
+            return failed("NotReadyError", f"{words}; its work did not end in time")
+        rest = "the call may be made again" if verb == "resume" else "all run as before" if len(failures) == 1 else \
+            "process_state() tells where the others are, resume_process() brings them back"
+        return failed("CheckpointError", f"{words}; it is {name(states[first['pid']])}; {rest}", *place)
+    for pid, state in states.items():
+        code = max(0, -state)
+        if verb == "state" and code:
+            return failed("CheckpointError", f"the driver answered {code} for process {pid}: it uses no CUDA, or "
+                          "belongs to another user", pid, "state", code)
+        if verb == "resume" and state == ProcessState.FAILED:
+            return failed("ProcessStuckError", f"process {pid} is FAILED; the driver cannot bring it back: end it", pid,
+                          "state", 0, state)
+        if verb == "resume" and state != ProcessState.RUNNING and not is_dead(pid):
+            return failed("CheckpointError", f"process {pid} is {name(state)} ({code}); the others were brought back",
+                          pid, "state", code, state)
     return None
 
 
@@ -178,20 +243,20 @@ def answer(path, verb, milliseconds, needs, *pids):
     try:
         _driver = _Driver(path)
     except OSError as error:
-        return {"end": "missing", "text": f"the driver cannot be opened: {error}"}
+        return failed("NotSupportedError", f"the driver cannot be opened: {error}")
     except LookupError as error:
-        return {"end": "missing", "text": f"the driver lacks {error.args[0]}(): it needs CUDA 12.8 or newer"}
+        return failed("NotSupportedError", f"the driver lacks {error.args[0]}(): it needs CUDA 12.8 or newer")
     if code := _driver.init():
-        return {"end": "missing", "text": f"cuInit() answered {code}, {_driver.name(code)}"}
+        return failed("NotSupportedError", f"cuInit() answered {code}, {_driver.name(code)}")
     went = {}
     if verb == "suspend":
         went = suspend(pids, int(milliseconds))
     elif verb == "resume":
-        lack = lacking(pids, json.loads(needs))
-        if lack:
-            return lack
+        if short := lack(pids, json.loads(needs)):
+            return short
         resume(pids)
-    return {"end": "done", "went": went, "failures": failures, "states": {pid: _driver.state(pid) for pid in pids}}
+    states = {pid: _driver.state(pid) for pid in pids}
+    return failure(verb, states) or {"end": "done", "went": went, "states": list(states.values())}
 
 
 if __name__ == "__main__":

@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import enum
 import errno
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import time
 from typing import NamedTuple
 
+from gmm import _checkpoint
+from gmm._checkpoint import ProcessState
 from gmm._core import errors
 
-_HELPER = str(pathlib.Path(__file__).with_name("_checkpoint.py"))
 _DRIVER = "libcuda.so.1"
-_STUCK = 2, 304  # of a restore without memory, and of each after it (cuda-checkpoint#44)
-_LOCK_LATE = 600  # CUDA_ERROR_NOT_READY
 _UNDO_SECONDS = 30.0
-
-
-class ProcessState(enum.IntEnum):
-    """The driver's state of a process: CUprocessState."""
-
-    RUNNING = 0
-    LOCKED = 1
-    CHECKPOINTED = 2
-    FAILED = 3
 
 
 class CheckpointError(RuntimeError):
@@ -73,38 +61,17 @@ def _check_pids(pids):
     return tuple(dict.fromkeys(pids))
 
 
-def _is_dead(pid):
-    """Whether no process has the number, or one that has ended and that its parent has not waited for."""
-    try:
-        os.kill(pid, 0)
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] in "ZX"
-    except ProcessLookupError:
-        return True
-    except (OSError, IndexError):  # another user's: the driver says what that one may
-        return False
-
-
 def _check_alive(verb, pids, rest=""):
-    dead = [pid for pid in pids if _is_dead(pid)]
+    dead = [pid for pid in pids if _checkpoint.is_dead(pid)]
     if dead:
         words = f"process {dead[0]} is" if len(dead) == 1 else f"processes {', '.join(map(str, dead))} are"
         raise ProcessLookupError(errno.ESRCH, f"{verb}: {words} dead{rest}")
 
 
-class _Answer:
+def _parse(out):
     """The helper's lines: the steps that it began, and its last one, None if it was ended before."""
-
-    def __init__(self, out):
-        lines = [json.loads(line) for line in out.splitlines() if line.endswith("}")]
-        self.begun = [line for line in lines if "step" in line and line["pid"]]
-        self.end = lines[-1] if lines and "end" in lines[-1] else None
-        self.failures = (self.end or {}).get("failures", ())
-        self.states = {int(pid): code for pid, code in (self.end or {}).get("states", {}).items()}
-
-    def state(self, pid):
-        code = self.states.get(pid, -1)
-        return ProcessState(code) if code in list(ProcessState) else None
+    lines = [json.loads(line) for line in out.splitlines() if line.endswith("}")]
+    return [line for line in lines if "step" in line], next((line for line in lines if "end" in line), None)
 
 
 def _bring_back(verb, out, timeout):
@@ -113,23 +80,26 @@ def _bring_back(verb, out, timeout):
     out: its output. Processes without a step stay: one that was away before the call may lack the memory to come back.
     """
     if verb == "suspend":
-        pids = tuple(dict.fromkeys(line["pid"] for line in _Answer(out).begun))
+        pids = tuple(dict.fromkeys(line["pid"] for line in _parse(out)[0]))
         if not pids:
             return "all are as before"
         with contextlib.suppress(Exception):  # its failure is said by the state
-            back = _run("resume", pids, min(timeout, _UNDO_SECONDS))
-            if all(back.state(pid) == ProcessState.RUNNING for pid in pids):
-                return "all run as before"
+            _run("resume", pids, min(timeout, _UNDO_SECONDS))
+            _check_alive("resume", pids)
+            return "all run as before"
     return "process_state() tells where the processes are, and resume_process() goes on"
 
 
 def _run(verb, pids, timeout, needs=(), heard=None):
-    """Runs the helper: _Answer. heard: a list that receives what it wrote, also at an interrupt."""
+    """Runs the helper and raises its failure. Returns its last line.
+
+    heard: a list that receives what it wrote, also at an interrupt.
+    """
     heard = [] if heard is None else heard
     if not sys.executable:
         raise errors.NotSupportedError(f"{verb}: sys.executable names no Python to run the driver's calls")
     # The locks end before the helper is given up, so that it brings the others back.
-    command = [sys.executable, "-I", "-S", _HELPER, os.environ.get("GMM_CUDA_DRIVER") or _DRIVER, verb,
+    command = [sys.executable, "-I", "-S", _checkpoint.__file__, os.environ.get("GMM_CUDA_DRIVER") or _DRIVER, verb,
                str(max(1, round(timeout * 750))), json.dumps(dict(needs)), *map(str, pids)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True, start_new_session=True)  # a terminal's Ctrl-C is for this process alone
@@ -145,52 +115,28 @@ def _run(verb, pids, timeout, needs=(), heard=None):
         heard.append(process.communicate()[0])
         raise
     heard.append(out)
-    answer = _Answer(out)
-    if answer.end is None:
-        where = f"in the {answer.begun[-1]['step']} of process {answer.begun[-1]['pid']}" if answer.begun else \
-            "before its first step"
+    begun, end = _parse(out)
+    if end is None:
+        where = f"in the {begun[-1]['step']} of process {begun[-1]['pid']}" if begun else "before its first step"
         rest = _bring_back(verb, out, timeout)
         if late:
             raise errors.NotReadyError(f"{verb}: the driver did not answer within {timeout} s, {where}; {rest}")
         raise CheckpointError(f"{verb}: the process that called the driver ended with {process.returncode}, {where}: "
                               f"{err.strip()[-300:] or 'no words'}; {rest}")
-    if answer.end["end"] == "missing":
-        raise errors.NotSupportedError(f"{verb}: {answer.end['text']}")
-    return answer
-
-
-def _raise_failure(verb, answer):
-    failures = answer.failures
-    if not failures:
-        return
-    # The failure that a program must act on is that of an undoing.
-    stuck = next((step for step in failures if answer.state(step["pid"]) == ProcessState.FAILED or
-                  (step["step"] == "restore" and step["code"] in _STUCK)), None)
-    failure = stuck or failures[0]
-    pid, name, code = failure["pid"], failure["step"], failure["code"]
-    state = answer.state(pid)
-    words = f"{verb}: the {name} of process {pid} failed: {failure['name']} ({code})"
-    if stuck:
-        raise ProcessStuckError(f"{words}; drivers up to 580 cannot bring it back after that: end it", pid, name, code,
-                                state)
-    if name == "lock" and code == _LOCK_LATE and len(failures) == 1:
-        raise errors.NotReadyError(f"{words}; its work did not end in time")
-    rest = "the call may be made again" if verb == "resume" else "all run as before" if len(failures) == 1 else \
-        "process_state() tells where the others are, resume_process() brings them back"
-    raise CheckpointError(f"{words}; it is {state.name if state is not None else 'no process of CUDA'}; {rest}", pid,
-                          name, code, state)
+    if end["end"] == "failed":
+        text, (pid, step, code, state) = f"{verb}: {end['text']}", end["at"]
+        if end["error"] in errors.ERRORS:
+            raise errors.ERRORS[end["error"]](text)
+        kind = ProcessStuckError if end["error"] == "ProcessStuckError" else CheckpointError
+        raise kind(text, pid, step, code, None if state is None else ProcessState(state))
+    return end
 
 
 def process_state(pid: int | None = None) -> ProcessState:
     """Where a process is in a checkpoint: ProcessState. None: this process."""
     pids = _check_pids(() if pid is None else (pid,))
     _check_alive("state", pids)
-    answer = _run("state", pids, 60.0)
-    if answer.state(pids[0]) is None:
-        code = -answer.states[pids[0]]
-        raise CheckpointError(f"state: the driver answered {code} for process {pids[0]}: it uses no CUDA, or belongs "
-                              "to another user", pids[0], "state", code)
-    return answer.state(pids[0])
+    return ProcessState(_run("state", pids, 60.0)["states"][0])
 
 
 def suspend_process(*pids: int, timeout: float = 300.0) -> Suspended:
@@ -214,9 +160,8 @@ def suspend_process(*pids: int, timeout: float = 300.0) -> Suspended:
     _check_alive("suspend", pids)
     begin, heard = time.monotonic(), []
     try:
-        answer = _run("suspend", pids, timeout, heard=heard)
-        _raise_failure("suspend", answer)
-        return Suspended(pids, answer.end["went"], time.monotonic() - begin)
+        end = _run("suspend", pids, timeout, heard=heard)
+        return Suspended(pids, end["went"], time.monotonic() - begin)
     except (errors.Error, CheckpointError):
         raise
     except BaseException:  # an interrupt, perhaps when they were away: nobody would have what brings them back
@@ -244,23 +189,8 @@ def resume_process(*pids: int | Suspended, timeout: float = 300.0) -> None:
         else:
             numbers.append(each)
     numbers = _check_pids(tuple(numbers))
-    alive = tuple(pid for pid in numbers if not _is_dead(pid))
+    alive = tuple(pid for pid in numbers if not _checkpoint.is_dead(pid))
     if not alive:
         _check_alive("resume", numbers)
-    answer = _run("resume", alive, timeout, needs)
-    if answer.end["end"] == "memory":
-        raise errors.OutOfMemoryError(
-            f"resume: the processes had {answer.end['need']} bytes on {answer.end['uuid']}, which has "
-            f"{answer.end['free']} free; make room first: a restore that finds none leaves a process stuck "
-            "(cuda-checkpoint#44)")
-    _raise_failure("resume", answer)
-    for pid in alive:
-        state = answer.state(pid)
-        if state == ProcessState.FAILED:
-            raise ProcessStuckError(f"resume: process {pid} is FAILED; the driver cannot bring it back: end it", pid,
-                                    "state", 0, state)
-        if state != ProcessState.RUNNING and not _is_dead(pid):
-            code = max(0, -answer.states.get(pid, 0))
-            raise CheckpointError(f"resume: process {pid} is {state.name if state else 'no process of CUDA'} ({code}); "
-                                  "the others were brought back", pid, "state", code, state)
+    _run("resume", alive, timeout, needs)
     _check_alive("resume", numbers, "; all others run")

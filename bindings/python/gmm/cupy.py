@@ -24,7 +24,7 @@ from typing import Any
 from gmm._context import Context
 from gmm._core.enums import STREAM_LEGACY, STREAM_PER_THREAD, Kind
 from gmm._core.errors import Error
-from gmm._core.resource import Undoable, resource_tag
+from gmm._core.resource import Undoable, need_cuda, resource_tag
 from gmm._core.tag import Tag
 from gmm._default import context as _default_context
 
@@ -35,12 +35,7 @@ _TOO_MUCH = (MemoryError, OverflowError)  # too little memory, and a size beyond
 
 
 def _context_for_cupy(context):
-    context = _default_context() if context is None else context
-    if context.info.backend_name != "cuda":
-        raise RuntimeError(f"cannot put CuPy over the {context.info.backend_name} backend of gmm: "
-                           "its memory is not CUDA memory; "
-                           "open a context of the cuda backend, for which a driver and a device must answer")
-    return context
+    return need_cuda(_default_context() if context is None else context, "CuPy")
 
 
 def _want(error, context, device, size):

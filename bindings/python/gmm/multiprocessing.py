@@ -36,7 +36,6 @@ sender has freed it.
 enable_torch() does the same for PyTorch tensors over gmm's memory in torch.multiprocessing; importing gmm.torch calls
 it.
 """
-from gmm._multiprocessing import reducers as _reducers  # noqa: F401: registers with the pickler
 from gmm._multiprocessing.parcel import use_context
 from gmm._multiprocessing.transit import discard, in_transit, wait_until_received
 

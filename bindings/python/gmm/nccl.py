@@ -49,10 +49,19 @@ class NcclError(_LibraryError):
 
 
 @functools.lru_cache(maxsize=1)
+def _torch():
+    """PyTorch, which brings its own NCCL; None where it is not installed."""
+    try:
+        import torch  # pylint: disable=import-outside-toplevel # a number of a communicator needs no PyTorch
+    except ImportError:
+        return None
+    return torch
+
+
+@functools.lru_cache(maxsize=1)
 def _nccl():
-    """NCCL as the process has it: PyTorch brings its own."""
-    with contextlib.suppress(ImportError):
-        import torch  # noqa: F401 # pylint: disable=import-outside-toplevel,unused-import # it loads NCCL
+    """NCCL as the process has it."""
+    _torch()
     try:
         found = ctypes.CDLL("libnccl.so.2")
     except OSError as error:
@@ -71,7 +80,6 @@ def _call(function, *arguments):
 
 
 def _backend(group, device):
-    import torch  # pylint: disable=import-outside-toplevel # a number needs no PyTorch
     import torch.distributed  # pylint: disable=import-outside-toplevel
 
     if group is None:
@@ -94,18 +102,10 @@ def _groups(groups):
     return list(groups) if isinstance(groups, (list, tuple)) else [groups]
 
 
-@contextlib.contextmanager
 def _on(device):
     """NCCL works on the calling thread's device, which may be another one, or none on a thread of the library."""
-    try:
-        import torch  # pylint: disable=import-outside-toplevel
-    except ImportError:
-        torch = None
-    if torch is None or not torch.cuda.is_available():
-        yield
-        return
-    with torch.cuda.device(device):
-        yield
+    torch = _torch()
+    return torch.cuda.device(device) if torch and torch.cuda.is_available() else contextlib.nullcontext()
 
 
 class Registration(_Registration):

@@ -27,7 +27,6 @@ try:
 
     from gmm._numba.frees import Frees
     from gmm._numba.ipc import IpcHandle, LegacyIpcHandle
-    from gmm._numba.pool import api_error, device_memory_size, living
 except ImportError as error:
     if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") != "0":
         raise ImportError("gmm.numba plugs gmm into Numba's CUDA target, and Numba's simulator (NUMBA_ENABLE_CUDASIM) "
@@ -36,12 +35,75 @@ except ImportError as error:
         f"gmm.numba plugs gmm into Numba's CUDA target, and that cannot be imported here ({error}): "
         "pip install 'numba-cuda[cu13]' (or [cu12])") from error
 
+from gmm import _default
 from gmm import _native as native
 from gmm._context import Context
 from gmm._core.enums import IpcRoute, Kind, State
 from gmm._core.errors import ERRORS, Error
+from gmm._core.resource import need_cuda
 
 __all__ = ["HostOnlyMemoryManager", "IpcHandle", "MemoryManager", "use"]
+
+#: gmm's errors, and the codes that Numba's users catch for them.
+_CODES = (
+    (MemoryError, binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY),
+    (ERRORS["OverlapError"], binding.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
+)
+# By gmm context: for each device the driver's number of the primary context that has the memory.
+_primary = weakref.WeakKeyDictionary()
+_dead = []  # contexts whose memory a device reset took; they are never closed, because their driver objects are gone
+_lock = threading.Lock()
+
+
+def _api_error(error):
+    """A failure of gmm as the error that Numba's users expect. The caller makes gmm's exception its cause."""
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return CudaAPIError(code, str(error))
+    if isinstance(error, ERRORS["DriverError"]) and error.native_code > 0:
+        with contextlib.suppress(ValueError):  # these bindings do not know the number
+            return CudaAPIError(binding.CUresult(error.native_code), str(error))
+    return error
+
+
+def _living(wanted, device, handle):
+    """The gmm context to allocate from, which is not one whose memory cuda.close() took by resetting the device."""
+    number = int(driver.cuCtxGetId(handle))  # a primary context's successor may have its address
+    with _lock:
+        for _ in range(2):
+            context = need_cuda(_default.context() if wanted is None else wanted, "Numba")
+            if _primary.setdefault(context, {}).setdefault(device, number) == number:
+                return context
+            if wanted is not None:
+                raise RuntimeError(
+                    f"cuda.close() has reset CUDA device {device} and taken the memory of {wanted!r}: "
+                    "open a new gmm.Context and give it to gmm.numba.use(), "
+                    "or let Numba use the default context")
+            _dead.append(context)
+            _default.forget(context)
+        raise RuntimeError(f"CUDA device {device} is being reset while Numba allocates")
+
+
+_numba_memory_size = numba_driver.device_memory_size
+
+
+def _device_memory_size(devmem):
+    """The size of an array's own block.
+
+    Numba's function asks the driver for the size of the whole allocation. In a pool that has many arrays, and a program
+    that fills so many bytes from the start of one would overwrite the others.
+    """
+    if getattr(devmem, "_cuda_memsize_", None) is None:
+        address = numba_driver.device_pointer(devmem)
+        for context in tuple(_primary):
+            if context.closed:
+                continue
+            info = context.query(address)
+            if info.state == State.ACTIVE:
+                devmem._cuda_memsize_ = info.size
+                break
+    return _numba_memory_size(devmem)
+
 
 
 def _pooling(pool):
@@ -84,12 +146,12 @@ class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
         with self._opening:
             if not self._is_open:
                 self._device = int(getattr(self.context.device, "id", self.context.device))
-                self._gmm = living(self.gmm_context, self._device, self.context.handle)
+                self._gmm = _living(self.gmm_context, self._device, self.context.handle)
                 self._limit = int(driver.cuMemGetInfo()[1] * config.CUDA_DEALLOCS_RATIO)
                 # A stream of its own, on which nothing runs. A wait for it waits for a block's former users only: see
                 # _take().
                 self._stream = self._gmm.stream(self._device)
-                numba_driver.device_memory_size = device_memory_size
+                numba_driver.device_memory_size = _device_memory_size
         return self._gmm
 
     def initialize(self) -> None:
@@ -133,7 +195,7 @@ class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
                 frees.collect(wait=True)
                 block = self._take(size, kind)
         except Error as error:
-            raise api_error(error) from error
+            raise _api_error(error) from error
         address = block.address
         pointer = address if kind == Kind.HOST else binding.CUdeviceptr(address)
         return self._memory(numba_kind, pointer, size, address, lambda: frees.add(block))
@@ -240,7 +302,7 @@ class MemoryManager(HostOnlyMemoryManager):
         except ERRORS["InvalidKindError"] as error:  # the driver or gmm has page-locked it
             raise CudaAPIError(binding.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, str(error)) from error
         except Error as error:
-            raise api_error(error) from error
+            raise _api_error(error) from error
         # Nested pins have one address, and each ends separately.
         return self._memory(MappedMemory if mapped else PinnedMemory, pointer, size, (pointer, id(pin)), pin.close,
                             owner=owner)

@@ -40,8 +40,8 @@ def _obey_environment():
 
 
 if __name__ == "__main__":
-    from gmm._torch import compiler
+    from gmm._torch import library
 
-    compiler.main()
+    library.main()
 elif os.environ.get("PYTORCH_ENABLE_UNIFIED_MEMORY", "0").lower() not in ("", "0", "false", "off", "no"):
     _obey_environment()

@@ -74,13 +74,14 @@ class CuMemAllocator:
         if not isinstance(tag, str):
             raise AssertionError(f"a tag is a str, not {type(tag).__name__}")
         torch, library = self._torch, self._library
+        if len((_PREFIX + tag).encode()) > 48:  # the library shortens it
+            raise ValueError(f"{tag!r}: the name of a memory pool has at most 43 bytes")
         if tag not in self._tags:
-            self._tags[tag] = library.tag(_PREFIX + tag)
+            self._tags[tag] = library.context.tag(_PREFIX + tag).number
         with contextlib.ExitStack() as stack:
             self._expandable_segments_off(stack)
             before, self.current_tag = self.current_tag, tag
             stack.callback(setattr, self, "current_tag", before)
-            stack.enter_context(_pools.autograd_stays(torch))
             stack.enter_context(library.region(_PREFIX + tag))
             # The block destroys its pools. Tensors that outlive it return their memory when they are freed and the
             # cache is emptied.
@@ -132,7 +133,7 @@ class CuMemAllocator:
 
     def get_current_usage(self) -> int:
         """The live bytes of the memory pools, asleep or not."""
-        return sum(map(self._library.live_bytes, self._tags.values()))
+        return sum(self._library.context.stats(tag=tag).live_bytes for tag in self._tags.values())
 
     def _free_unused(self):
         """Frees unused memory, so that sleep() does not copy it."""

@@ -27,8 +27,8 @@
 
 #include <cstddef>
 #include <cstdio>
-#include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -70,33 +70,14 @@ struct Fields {
 };
 #endif
 
-/* The options of allocations, and a reference to their context. Both functions share it, and every copy that RMM makes
- * of them. */
-struct Source {
-  gmm_context *context;
-  gmm_alloc_desc desc;
-
-  Source(gmm_context *from, gmm_kind kind, gmm_device device, gmm_tag tag) : context(from), desc{} {
-    desc.struct_size = sizeof desc;
-    desc.kind = kind;
-    desc.device = device;
-    desc.tag = tag;
-    if (gmm_context_retain(context) < 0) throw std::runtime_error(gmm_last_error_message());
-  }
-  Source(const Source &) = delete;
-  Source &operator=(const Source &) = delete;
-
-  // The end of a context may wait for a thread that wants Python's lock. At the interpreter's end the context stays:
-  // the process's end frees it.
-  ~Source() {
-    if (!Py_IsInitialized()) return;
-    void *state = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
-    gmm_context_release(context);
-    if (state != nullptr) PyEval_RestoreThread(state);
-  }
-};
-
-using Owner = std::shared_ptr<const Source>;
+/* Ends a reference to a context. The end of a context may wait for a thread that wants Python's lock. At the
+ * interpreter's end the context stays: the process's end frees it. */
+void release(gmm_context *context) {
+  if (!Py_IsInitialized()) return;
+  void *state = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+  gmm_context_release(context);
+  if (state != nullptr) PyEval_RestoreThread(state);
+}
 
 template <typename Stream>
 gmm_stream handle_of(Stream stream) {
@@ -106,28 +87,27 @@ gmm_stream handle_of(Stream stream) {
     return reinterpret_cast<gmm_stream>(stream.get()); /* cuda::stream_ref */
 }
 
-auto allocate_with(Owner owner) {
-  return [owner = std::move(owner)](std::size_t size, auto stream, void *) -> void * {
+/* Both functions share the reference to their context, and every copy that RMM makes of them. */
+std::unique_ptr<Callback> make_callbacks(const std::shared_ptr<gmm_context> &owner, const gmm_alloc_desc &options) {
+  const auto allocate = [owner, options](std::size_t size, auto stream, void *) -> void * {
     if (size == 0) return nullptr;
     void *memory = nullptr;
-    gmm_alloc_desc desc = owner->desc;
+    gmm_alloc_desc desc = options;
     desc.stream = handle_of(stream);
-    const gmm_result result = gmm_alloc(owner->context, size, &desc, &memory);
+    const gmm_result result = gmm_alloc(owner.get(), size, &desc, &memory);
     if (result >= 0) return memory;
     if (result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_LIMIT_EXCEEDED ||
         result == GMM_ERROR_OUT_OF_HOST_MEMORY || result == GMM_ERROR_SIZE_OVERFLOW)
       throw rmm::out_of_memory(gmm_last_error_message());
     throw std::runtime_error(gmm_last_error_message());
   };
-}
-
-auto deallocate_with(Owner owner) {
-  return [owner = std::move(owner)](void *memory, std::size_t, auto stream, void *) {
+  const auto deallocate = [owner](void *memory, std::size_t, auto stream, void *) {
     if (memory == nullptr) return;
-    const gmm_result result = gmm_free(owner->context, memory, handle_of(stream));
+    const gmm_result result = gmm_free(owner.get(), memory, handle_of(stream));
     if (result < 0 && result != GMM_ERROR_FORKED) /* in a forked child the memory is the parent's */
       fprintf(stderr, "gmm.rmm could not free the memory at %p: %s\n", memory, gmm_last_error_message());
   };
+  return std::make_unique<Callback>(allocate, deallocate);
 }
 
 }  // namespace
@@ -135,7 +115,7 @@ auto deallocate_with(Owner owner) {
 /**
  * Replaces the object of a CallbackMemoryResource that was just made and that nobody has used.
  * at: the size of a plain Python object. size: of a CallbackMemoryResource. allocate, deallocate: its arguments.
- * The others are the arguments of Source. Returns NULL, or why not.
+ * The others are the context and the options of allocations. Returns NULL, or why not.
  */
 extern "C" const char *gmm_rmm_replace(void *resource, std::size_t at, std::size_t size, const void *allocate,
                                        const void *deallocate, gmm_context *context, gmm_kind kind, gmm_device device,
@@ -145,10 +125,15 @@ extern "C" const char *gmm_rmm_replace(void *resource, std::size_t at, std::size
   if (fields->allocate != allocate || fields->deallocate != deallocate)
     return "RMM's CallbackMemoryResource has its callables in another place than its headers say";
   try {
-    const Owner owner = std::make_shared<const Source>(context, kind, device, tag);
-    fields->take(std::make_unique<Callback>(allocate_with(owner), deallocate_with(owner)));
-  } catch (const std::exception &) {
-    return "memory ran out, or the context is closed";
+    gmm_alloc_desc options{};
+    options.struct_size = sizeof options;
+    options.kind = kind;
+    options.device = device;
+    options.tag = tag;
+    if (gmm_context_retain(context) < 0) return "the context is closed";
+    fields->take(make_callbacks({context, release}, options));
+  } catch (const std::bad_alloc &) {
+    return "memory ran out";
   }
   return nullptr;
 }

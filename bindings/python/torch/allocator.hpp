@@ -25,7 +25,6 @@
 #include <string>
 #include <unordered_set>
 
-#include "guarded.hpp"
 #include "ledger.hpp"
 #include "memory.hpp"
 
@@ -66,6 +65,8 @@ inline DeviceIndex current_device() {
   if (on_cuda) C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
   return device;
 }
+
+inline void check(gmm_result result, const char *what) { TORCH_CHECK(result >= 0, "gmm: ", what, ": ", reason()); }
 
 inline uint64_t address_of(const void *memory) { return reinterpret_cast<uintptr_t>(memory); }
 inline cudaStream_t as_cuda(gmm_stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
@@ -180,8 +181,9 @@ struct Device final : Backing {
 void raw_deleter_function(void *memory);
 
 struct State final : AllocatorState {
-  explicit State(PoolState from) : blocks(std::move(from)) {}
-  PoolState blocks;
+  State(PoolId from, std::vector<PoolPart> at_once) : id(from), parts(std::move(at_once)) {}
+  PoolId id;
+  std::vector<PoolPart> parts;
 };
 
 class Allocator final : public CUDAAllocator {
@@ -317,10 +319,8 @@ class Allocator final : public CUDAAllocator {
     gmm_device_info info = sized<gmm_device_info>();
     check(gmm_device_query(context(), number, &info), "cacheInfo");
     size_t most = std::max<size_t>(*largest, info.free_memory);
-    device_of(number).pools.each_segment([&](const Pool &, const Segment &, const std::vector<Part> &parts) {
-      for (const Part &part : parts)
-        if (!part.active) most = std::max<size_t>(most, part.size);
-    });
+    for (const PoolPart &each : device_of(number).pools.parts())
+      if (!each.part.active) most = std::max<size_t>(most, each.part.size);
     *largest = most;
   }
 
@@ -483,15 +483,16 @@ class Allocator final : public CUDAAllocator {
   }
 
   bool checkPoolLiveAllocations(DeviceIndex number, MempoolId id, const std::unordered_set<void *> &expected) override {
-    Device &device = device_of(number);
-    TORCH_CHECK(device.pools.has(id), "Could not find pool of id");
-    const std::vector<void *> live = device.pools.live(id);
-    return live.size() == expected.size() &&
-           std::all_of(live.begin(), live.end(), [&](void *memory) { return expected.count(memory) != 0; });
+    size_t live = 0, found = 0;
+    for (const PoolPart &each : device_of(number).pools.parts(id)) {
+      live += each.part.allocated;
+      found += each.part.allocated && expected.count(reinterpret_cast<void *>(each.part.address)) != 0;
+    }
+    return live == expected.size() && found == live;
   }
 
   std::shared_ptr<AllocatorState> getCheckpointState(DeviceIndex number, MempoolId id) override {
-    return std::make_shared<State>(device_of(number).pools.checkpoint(id));
+    return std::make_shared<State>(id, device_of(number).pools.parts(id));
   }
 
   CheckpointDelta setCheckpointPoolState(DeviceIndex number, std::shared_ptr<AllocatorState> state) override {
@@ -501,7 +502,7 @@ class Allocator final : public CUDAAllocator {
     CheckpointDelta delta;
     std::vector<void *> freed;
     std::vector<PoolBlock *> made;
-    TORCH_CHECK(device.pools.restore(mine->blocks, &freed, &made),
+    TORCH_CHECK(device.pools.restore(mine->id, mine->parts, &freed, &made),
                 "gmm: the pool's memory of the checkpoint is gone, or a stream still uses a block of it");
     for (void *memory : freed) {
       Live live;
@@ -513,7 +514,7 @@ class Allocator final : public CUDAAllocator {
     }
     for (PoolBlock *block : made) {
       void *memory = reinterpret_cast<void *>(block->address);
-      ledger_.insert({memory, block->requested, block->stream, block, nullptr, mine->blocks.id, number});
+      ledger_.insert({memory, block->requested, block->stream, block, nullptr, mine->id, number});
       device.stats.allocate(block->size, block->requested);
       delta.dataptrs_allocd.emplace_back(memory, memory, &raw_deleter_function,
                                          c10::Device(c10::DeviceType::CUDA, number));
@@ -662,15 +663,19 @@ class Allocator final : public CUDAAllocator {
   // one pool; {0, 0}: all.
   void add_segments(Device &device, PoolId only, std::vector<SegmentInfo> *out) {
     std::map<uint64_t, Part> taken;  // gmm's own blocks and the pools' segments
-    device.pools.each_segment([&](const Pool &pool, const Segment &segment, const std::vector<Part> &parts) {
+    const std::vector<PoolPart> all = device.pools.parts();
+    for (auto at = all.begin(); at != all.end();) {
+      const auto &[pool, segment, first] = *at;
+      std::vector<Part> parts;
+      for (; at != all.end() && at->segment.address == segment.address; ++at) parts.push_back(at->part);
       taken[segment.address] = {segment.address, segment.size};
-      if (only != PoolId{} && only != pool.id) return;
-      SegmentInfo info = make_segment(device, {segment.address, segment.size}, parts);
+      if (only != PoolId{} && only != pool) continue;
+      SegmentInfo info = make_segment(device, segment.address, segment.size, parts);
       info.stream = as_cuda(segment.stream);
       info.is_large = !segment.small;
-      info.owner_private_pool_id = pool.id;
+      info.owner_private_pool_id = pool;
       out->push_back(std::move(info));
-    });
+    }
     if (only != PoolId{}) return;
     std::map<uint64_t, uint64_t> extents;
     check(extents_of(device.index, &extents), "memory_snapshot");
@@ -679,17 +684,17 @@ class Allocator final : public CUDAAllocator {
       const uint64_t address = address_of(block.memory);
       taken[address] = {address, rounded(block.requested), block.requested, true, true, block.stream};
     });
-    each_piece(extents, taken, [&](const Range &range, const std::vector<Part> &parts) {
-      out->push_back(make_segment(device, range, parts));
+    each_piece(extents, taken, [&](uint64_t address, uint64_t size, const std::vector<Part> &parts) {
+      out->push_back(make_segment(device, address, size, parts));
     });
   }
 
-  SegmentInfo make_segment(const Device &device, const Range &range, const std::vector<Part> &parts) {
+  SegmentInfo make_segment(const Device &device, uint64_t address, uint64_t size, const std::vector<Part> &parts) {
     SegmentInfo info;
     info.device = device.index;
-    info.address = range.address;
-    info.total_size = range.size;
-    info.is_large = range.size > kSmallSegment;
+    info.address = address;
+    info.total_size = size;
+    info.is_large = size > kSmallSegment;
     for (const Part &part : parts) {
       BlockInfo block;
       block.size = part.size;

@@ -1,23 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// gmm under PyTorch, and the functions that gmm/_torch/library.py calls by ctypes. gmm/_torch/compiler.py compiles this
-// file against the headers of the installed PyTorch at the first use, and links it with the package's libgmm. All
-// memory is that of gmm.context(), so statistics, tags and pauses of Python see the tensors.
+// gmm under PyTorch, and the functions that gmm/_torch/library.py calls by ctypes. That module compiles this file
+// against the headers of the installed PyTorch at the first use, and links it with the package's libgmm. All memory is
+// that of gmm.context(), so statistics, tags and pauses of Python see the tensors.
 //
 // GMM_TORCH_CUDA: PyTorch is built for CUDA.
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/util/Exception.h>
 #include <sys/types.h>
 
 #include <array>
+#include <exception>
+#include <string>
 
-#include "guarded.hpp"
 #include "memory.hpp"
 #ifdef GMM_TORCH_CUDA
 #include "allocator.hpp"
 #endif
 
 namespace gmm_torch {
+
+// ---- Failures, towards PyTorch and towards ctypes ----------------------------------------------------------------
+
+[[noreturn]] void throw_out_of_memory(const std::string &message) {
+  throw c10::OutOfMemoryError({__func__, "gmm", 0}, message);
+}
+
+std::string &last_error() {
+  thread_local std::string text;
+  return text;
+}
+
+// Runs the work. Returns 0, or -1 when it threw: no exception may reach ctypes, and the thread keeps the reason.
+template <class Work>
+int32_t guarded(Work work) {
+  try {
+    work();
+    return 0;
+  } catch (const c10::Error &error) {
+    last_error() = error.what_without_backtrace();
+  } catch (const std::exception &error) {
+    last_error() = error.what();
+  }
+  return -1;
+}
 
 // ---- CPU tensors --------------------------------------------------------------------------------------------------
 

@@ -274,12 +274,8 @@ class Ring {
   size_t most_ = 1;
 };
 
-struct Range {
-  uint64_t address = 0, size = 0;
-};
-
-// Calls visit(Range, parts) for the memory of extents, in pieces without gaps: touching extents are one piece, and each
-// hole ends one. taken: the live blocks by address, and the holes, whose part is not allocated.
+// Calls visit(address, size, parts) for the memory of extents, in pieces without gaps: touching extents are one piece,
+// and each hole ends one. taken: the live blocks by address, and the holes, whose part is not allocated.
 template <class Visit>
 void each_piece(std::map<uint64_t, uint64_t> extents, const std::map<uint64_t, Part> &taken, Visit visit) {
   std::vector<Part> parts;
@@ -289,7 +285,7 @@ void each_piece(std::map<uint64_t, uint64_t> extents, const std::map<uint64_t, P
     at = std::max(at, address);
   };
   const auto end_piece = [&] {
-    if (at > begin) visit(Range{begin, at - begin}, parts);
+    if (at > begin) visit(begin, at - begin, parts);
     parts.clear();
   };
   for (auto extent = extents.begin(); extent != extents.end();) {

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for PyTorch: the kind of new tensors, managed memory with RFC-0023's hints, and CPU tensors in it.
+// Memory for PyTorch: the kind of new tensors, managed memory with RFC-0023's hints, CPU tensors in it, and the streams
+// that use a block.
 #ifndef GMM_TORCH_MEMORY_HPP
 #define GMM_TORCH_MEMORY_HPP
 
+#include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
-#include "uses.hpp"
+#include "context.hpp"
 
 namespace gmm_torch {
 
@@ -97,6 +101,60 @@ inline void release(void *memory, gmm_stream stream) {
   if (memory != nullptr && from != nullptr) complain(gmm_free(from, memory, stream), "free", memory);
 }
 
+// The streams that use a block when it is freed. An event on each tells when the block is idle.
+class Uses {
+ public:
+  bool empty() const { return uses_.empty(); }
+
+  void add(gmm_device device, gmm_stream stream) {
+    for (const Use &use : uses_)
+      if (use.device == device && use.stream == stream) return;
+    uses_.push_back({device, stream});
+  }
+
+  // Whether every stream has finished the work that was queued at the first call. wait: waits for them.
+  bool have_passed(bool wait) {
+    uses_.erase(std::remove_if(uses_.begin(), uses_.end(), [&](Use &use) { return has_passed(&use, wait); }),
+                uses_.end());
+    return uses_.empty();
+  }
+
+ private:
+  struct Use {
+    gmm_device device = 0;
+    gmm_stream stream = nullptr;
+    gmm_event *event = nullptr;  // NULL: it is not recorded yet
+  };
+
+  static void end_event(Use *use) {
+    if (use->event != nullptr) complain(gmm_event_destroy(use->event), "event");
+    use->event = nullptr;
+  }
+
+  static bool record(Use *use) {
+    gmm_event_desc desc = sized<gmm_event_desc>();
+    desc.device = use->device;
+    if (gmm_event_create(context(), &desc, &use->event) >= 0 && gmm_event_record(use->event, 0, use->stream) >= 0)
+      return true;
+    end_event(use);
+    return false;
+  }
+
+  // A stream in capture can neither record its event now nor be waited for; a later call tries again.
+  static bool has_passed(Use *use, bool wait) {
+    if (use->event == nullptr && !record(use))  // of a stream of another device, say: only a wait helps
+      return gmm_stream_synchronize(context(), use->stream) >= 0;
+    uint64_t passed = 0;
+    gmm_result result = wait ? gmm_event_synchronize(use->event, 0, GMM_FOREVER) : GMM_OK;
+    if (result >= 0) result = gmm_event_query(use->event, &passed);
+    if (result >= 0 && passed == 0) return false;
+    end_event(use);  // after a failure too: an event of a capture has no answer until it is recorded again
+    return result >= 0;
+  }
+
+  std::vector<Use> uses_;
+};
+
 // CPU tensors in managed memory, which have a heap of their own. A block of the CUDA tensors' heap is ready in the
 // order of a stream, but the host is on no stream: here a block is free only when it is idle. For gmm all of these
 // blocks are on one stream. No call of gmm is made under the mutex, because a callback could wait for a lock of the
@@ -139,62 +197,51 @@ class HostMemory {
 
   void free(void *memory) {
     if (memory == nullptr || context_for_free() == nullptr) return;  // in a child after fork() it is the parent's
-    Block block{memory, {}};
-    if (noted_count_.load(std::memory_order_acquire) != 0) {
-      const std::lock_guard<std::mutex> guard(mutex_);
-      if (const auto at = noted_.find(memory); at != noted_.end()) {
-        block.uses = std::move(at->second);
-        noted_.erase(at);
-        noted_count_.store(noted_.size(), std::memory_order_release);
+    if (used_count_.load(std::memory_order_acquire) != 0) {
+      std::unique_lock<std::mutex> guard(mutex_);
+      if (Noted::node_type block = noted_.extract(memory)) {
+        waiting_.push_back(std::move(block));
+        guard.unlock();
+        collect(false);
+        return;
       }
     }
-    if (block.uses.empty() || block.uses.have_passed(false)) {
-      release(memory, GMM_STREAM_DEFAULT);
-      return;
-    }
-    const std::lock_guard<std::mutex> guard(mutex_);
-    waiting_.push_back(std::move(block));
-    waiting_count_.fetch_add(1, std::memory_order_relaxed);
+    release(memory, GMM_STREAM_DEFAULT);
   }
 
   // Frees the blocks that streams have finished with; `wait`: waits for them. Returns the number of blocks.
   uint64_t collect(bool wait) {
-    if (context() == nullptr || waiting_count_.load(std::memory_order_relaxed) == 0) return 0;
-    std::vector<Block> taken, busy;
+    if (context() == nullptr || used_count_.load(std::memory_order_relaxed) == 0) return 0;
+    std::vector<Noted::node_type> taken;
     {
       const std::lock_guard<std::mutex> guard(mutex_);
       taken.swap(waiting_);
     }
-    for (Block &block : taken) {
-      if (block.uses.have_passed(wait))
-        release(block.memory, GMM_STREAM_DEFAULT);
-      else
-        busy.push_back(std::move(block));
-    }
-    const uint64_t freed = taken.size() - busy.size();
+    const auto idle = std::partition(taken.begin(), taken.end(),
+                                     [&](Noted::node_type &block) { return !block.mapped().have_passed(wait); });
+    for (auto at = idle; at != taken.end(); ++at) release(at->key(), GMM_STREAM_DEFAULT);
+    const auto freed = static_cast<uint64_t>(taken.end() - idle);
     const std::lock_guard<std::mutex> guard(mutex_);
-    for (Block &block : busy) waiting_.push_back(std::move(block));
-    waiting_count_.fetch_sub(freed, std::memory_order_relaxed);
+    std::move(taken.begin(), idle, std::back_inserter(waiting_));
+    used_count_.fetch_sub(freed, std::memory_order_relaxed);
     return freed;
   }
 
   // A stream uses a block of this heap until the block's free.
   void note(void *block, gmm_device device, gmm_stream stream) {
     const std::lock_guard<std::mutex> guard(mutex_);
-    noted_[block].add(device, stream);
-    noted_count_.store(noted_.size(), std::memory_order_release);
+    const auto [at, is_new] = noted_.try_emplace(block);
+    at->second.add(device, stream);
+    used_count_.fetch_add(is_new, std::memory_order_release);
   }
 
  private:
-  struct Block {
-    void *memory;
-    Uses uses;
-  };
+  using Noted = std::unordered_map<void *, Uses>;
 
   std::mutex mutex_, start_mutex_;
-  std::unordered_map<void *, Uses> noted_;  // live blocks
-  std::vector<Block> waiting_;              // freed ones
-  std::atomic<uint64_t> noted_count_{0}, waiting_count_{0};
+  Noted noted_;                            // live blocks
+  std::vector<Noted::node_type> waiting_;  // freed ones
+  std::atomic<uint64_t> used_count_{0};    // of both
   std::atomic<gmm_heap *> heap_{nullptr};
   std::atomic<gmm_tag> tag_{0};
   std::atomic<gmm_device> accessed_by_{0};

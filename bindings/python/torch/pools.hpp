@@ -20,7 +20,7 @@
 #include <tuple>
 #include <utility>
 
-#include "uses.hpp"
+#include "memory.hpp"
 
 namespace gmm_torch {
 
@@ -38,7 +38,7 @@ constexpr uint64_t rounded(uint64_t size) { return size < kRound ? kRound : (siz
 // A part of a segment, as a snapshot describes it.
 struct Part {
   uint64_t address = 0, size = 0, requested = 0;
-  bool allocated = false, active = false;
+  bool allocated = false, active = false;  // active: allocated, or still used by a stream
   gmm_stream stream = nullptr;
 };
 
@@ -51,15 +51,9 @@ struct Segment {
   Pool *pool;
 };
 
-struct PoolBlock {
-  uint64_t address = 0, size = 0, requested = 0;
-  gmm_stream stream = nullptr;
+struct PoolBlock : Part {
   Segment *segment = nullptr;
-  bool allocated = false;
   Uses uses;  // by record_stream()
-
-  bool busy() const { return allocated || !uses.empty(); }
-  Part part() const { return {address, size, allocated ? requested : 0, allocated, busy(), stream}; }
 };
 
 struct BySize {
@@ -78,10 +72,11 @@ struct Pool {
   std::set<PoolBlock *, BySize> free_blocks[2];
 };
 
-// A pool's blocks at one moment.
-struct PoolState {
-  PoolId id;
-  std::vector<std::pair<uint64_t, Part>> blocks;  // each with its segment's address
+// A block of a pool at one moment.
+struct PoolPart {
+  PoolId pool;
+  Segment segment;
+  Part part;
 };
 
 // The services that the pools of a device need.
@@ -124,11 +119,6 @@ class Pools {
     const Guard guard(mutex_);
     const auto at = pools_.find(id);
     return at == pools_.end() ? 0 : at->second.uses;
-  }
-
-  bool has(PoolId id) const {
-    const Guard guard(mutex_);
-    return pools_.count(id) != 0;
   }
 
   // A block of a pool. may_grow: false leaves it at the memory that the pool has. capturing: no event may be asked.
@@ -179,6 +169,7 @@ class Pools {
   bool free(PoolBlock *block, bool capturing) {
     const Guard guard(mutex_);
     block->allocated = false;
+    block->requested = 0;
     const bool idle = block->uses.empty() || (!capturing && block->uses.have_passed(false));
     if (idle)
       put(block);
@@ -212,7 +203,7 @@ class Pools {
       for (auto next = pool.segments.begin(); next != pool.segments.end();) {
         const auto segment = next++;
         const auto block = pool.blocks.find(segment->first);
-        if (block->second.size != segment->second.size || block->second.busy()) continue;
+        if (block->second.size != segment->second.size || block->second.active) continue;
         idle.push_back({reinterpret_cast<void *>(segment->first), segment->second.size, pool.source});
         pool.free_blocks[segment->second.small].erase(&block->second);
         pool.blocks.erase(block);
@@ -227,66 +218,44 @@ class Pools {
     for (const Idle &each : idle) backing_.give(each.memory, each.size, each.source);
   }
 
-  std::vector<void *> live(PoolId id) const {
-    std::vector<void *> out;
-    for (const auto &[segment, part] : checkpoint(id).blocks)
-      if (part.allocated) out.push_back(reinterpret_cast<void *>(part.address));
+  // The blocks of all segments, by pool and address. only: of one pool; {0, 0}: of all.
+  std::vector<PoolPart> parts(PoolId only = {}) const {
+    std::vector<PoolPart> out;
+    const Guard guard(mutex_);
+    for (const auto &[id, pool] : pools_)
+      if (only == PoolId{} || only == id)
+        for (const auto &[address, block] : pool.blocks) out.push_back({id, *block.segment, block});
     return out;
   }
 
-  PoolState checkpoint(PoolId id) const {
-    PoolState state{id, {}};
-    const Guard guard(mutex_);
-    const auto at = pools_.find(id);
-    if (at == pools_.end()) return state;
-    for (const auto &[address, block] : at->second.blocks)
-      state.blocks.emplace_back(block.segment->address, block.part());
-    return state;
-  }
-
-  // Makes a pool's blocks those of a state. Segments that are newer become free. freed: the blocks that were allocated;
-  // made: those that are now. False: a segment of the state is gone, or a freed block's stream cannot be waited for;
+  // Makes a pool's blocks those of parts(). Segments that are newer become free. freed: the blocks that were allocated;
+  // made: those that are now. False: a segment of them is gone, or a freed block's stream cannot be waited for;
   // nothing changes.
-  bool restore(const PoolState &state, std::vector<void *> *freed, std::vector<PoolBlock *> *made) {
+  bool restore(PoolId id, const std::vector<PoolPart> &wanted, std::vector<void *> *freed,
+               std::vector<PoolBlock *> *made) {
     const Guard guard(mutex_);
     process_events(true);
-    const auto found = pools_.find(state.id);
-    if (found == pools_.end()) return state.blocks.empty();
+    const auto found = pools_.find(id);
+    if (found == pools_.end()) return wanted.empty();
     Pool &pool = found->second;
-    for (const auto &[segment, part] : state.blocks)
-      if (pool.segments.count(segment) == 0) return false;
+    for (const PoolPart &each : wanted)
+      if (pool.segments.count(each.segment.address) == 0) return false;
     for (const PoolBlock *block : waiting_)
       if (block->segment->pool == &pool) return false;
     for (const auto &[address, block] : pool.blocks)
       if (block.allocated) freed->push_back(reinterpret_cast<void *>(address));
     for (auto &free_blocks : pool.free_blocks) free_blocks.clear();
     pool.blocks.clear();
-    for (const auto &[segment, from] : state.blocks) {
-      PoolBlock *block = add(pool.segments[segment], from.address, from.size, from.stream);
-      block->allocated = from.allocated;
-      block->requested = from.requested;
+    for (const auto &[of_pool, segment, from] : wanted) {
+      PoolBlock *block = add(pool.segments[segment.address], from.address, from.size, from.stream);
       if (from.allocated)
-        made->push_back(block);
+        made->push_back(use(block, from.size, from.requested));
       else
         put(block);
     }
     for (auto &[address, segment] : pool.segments)
       if (pool.blocks.count(address) == 0) put(add(segment, address, segment.size, segment.stream));
     return true;
-  }
-
-  // Calls visit(const Pool &, const Segment &, std::vector<Part>) for the segments of all pools.
-  template <class Visit>
-  void each_segment(Visit visit) const {
-    const Guard guard(mutex_);
-    for (const auto &[id, pool] : pools_) {
-      for (const auto &[address, segment] : pool.segments) {
-        std::vector<Part> parts;
-        const auto end = pool.blocks.lower_bound(address + segment.size);
-        for (auto at = pool.blocks.find(address); at != end; ++at) parts.push_back(at->second.part());
-        visit(pool, segment, parts);
-      }
-    }
   }
 
  private:
@@ -315,10 +284,7 @@ class Pools {
   // A free block that is in no set.
   static PoolBlock *add(Segment &segment, uint64_t address, uint64_t size, gmm_stream stream) {
     PoolBlock &block = segment.pool->blocks[address];
-    block.address = address;
-    block.size = size;
-    block.stream = stream;
-    block.segment = &segment;
+    block = {{address, size, 0, false, false, stream}, &segment, {}};
     return &block;
   }
 
@@ -331,7 +297,7 @@ class Pools {
       block->size = size;
       pool.free_blocks[segment.small].insert(add(segment, block->address + size, rest, block->stream));
     }
-    block->allocated = true;
+    block->allocated = block->active = true;
     block->requested = requested;
     return block;
   }
@@ -343,7 +309,7 @@ class Pools {
     auto &free_blocks = segment.pool->free_blocks[segment.small];
     const auto join = [&](auto first, auto second) {
       if (first->second.segment != &segment || second->second.segment != &segment) return false;
-      if (first->second.busy() || second->second.busy()) return false;
+      if (first->second.active || second->second.active) return false;
       free_blocks.erase(&first->second);
       free_blocks.erase(&second->second);
       first->second.size += second->second.size;
@@ -351,7 +317,7 @@ class Pools {
       return true;
     };
     auto at = blocks.find(block->address);
-    at->second.requested = 0;
+    block->active = false;
     if (const auto after = std::next(at); after != blocks.end()) join(at, after);
     if (at != blocks.begin())
       if (const auto before = std::prev(at); join(before, at)) at = before;

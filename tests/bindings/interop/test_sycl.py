@@ -135,7 +135,8 @@ NUMBERS = np.arange(24, dtype="f4").reshape(4, 6)
 
 
 #: How dpnp takes memory without a copy.
-TAKE = {"asarray": lambda array: dpnp.asarray(array), "interface": lambda array: dpnp.ndarray(array.shape, dtype="f4", buffer=dpt.asarray(array, copy=False)),
+TAKE = {"asarray": lambda array: dpnp.asarray(array),
+        "interface": lambda array: dpnp.ndarray(array.shape, dtype="f4", buffer=dpt.asarray(array, copy=False)),
         "tensor": lambda array: dpt.asarray(array, copy=False), "dlpack": lambda array: dpnp.from_dlpack(array)}
 
 

@@ -23,7 +23,6 @@ from conftest import MIB
 import gmm
 import gmm.torch
 from gmm._memory_saver import preload
-from gmm._torch import compiler
 from gmm._torch import library as torch_library
 
 
@@ -383,21 +382,17 @@ def cxx(tmp_path, monkeypatch):
     return make
 
 
-def build(folder):
-    return compiler.build(compiler.installed(), folder)
-
-
 def test_the_words_of_a_compiler_that_fails(tmp_path, cxx):
     cxx("echo 'no such thing' >&2\nexit 1")
     with pytest.raises(RuntimeError, match=r"gmm_torch.cpp did not compile[^$]*no such thing"):
-        build(tmp_path / "cache")
+        torch_library.build(tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("*.so"))
 
 
 def test_callers_that_start_at_once_compile_once(tmp_path, cxx):
     cxx('while [ "$1" != -o ]; do shift; done\nsleep 0.3\necho made >"$2"')
     with concurrent.futures.ThreadPoolExecutor(3) as threads:
-        answers = set(threads.map(build, [tmp_path / "cache"] * 3))
+        answers = set(threads.map(torch_library.build, [tmp_path / "cache"] * 3))
     assert [path.read_text() for path in answers] == ["made\n"]
     assert (tmp_path / "count").read_text() == "x\n"
 
@@ -408,9 +403,9 @@ def test_files_that_were_built_ahead_serve_a_machine_without_a_compiler(tmp_path
                            text=True, check=True).stdout.strip()
     monkeypatch.setenv("CXX", "/nonexistent/c++")
     monkeypatch.setenv("CUDA_HOME", "/nonexistent")
-    assert str(build(tmp_path / "ahead")) == built
+    assert str(torch_library.build(tmp_path / "ahead")) == built
     with pytest.raises(RuntimeError, match=r"/nonexistent/c\+\+[^$]*python -m gmm.torch build FOLDER"):
-        build(tmp_path / "empty")
+        torch_library.build(tmp_path / "empty")
 
 
 # On a GPU.

@@ -251,7 +251,7 @@ def test_memory_that_the_sender_frees_is_gone(context):
 def test_receipts(host, monkeypatch):
     """Wrong ones count for nothing. One that cannot be sent is a warning, unless the sender has ended."""
     from gmm._multiprocessing import transit
-    from gmm._multiprocessing.parcel import Parcel, export, import_buffer
+    from gmm._multiprocessing.parcel import Parcel, export
 
     here, _ = SPAWN.Pipe()
     buffer = host.alloc(4096, Kind.HOST)
@@ -271,7 +271,7 @@ def test_receipts(host, monkeypatch):
                 other.sendto(b"", silent.getsockname())
         parcel = Parcel(export(buffer), 4096, "host", 0, host.device_info(0).uuid, silent.getsockname(), bytes(16))
         with pytest.warns(RuntimeWarning, match="could not be told that it has arrived: timed out"):
-            received = parcel.open(import_buffer)
+            received = parcel.open(parcel.import_buffer)
         received.close()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -248,12 +248,12 @@ def test_a_driver_that_does_not_return(pair, fake, way):
 @on_fake
 def test_an_interrupt_when_they_are_away(pair, monkeypatch):
     """Nobody gets the Suspended that brings them back."""
-    def interrupt(_verb, _answer):
+    def interrupt(*_):
         assert states(*pair) == ["CHECKPOINTED"] * 2
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("gmm._suspend._raise_failure", interrupt)
+        patch.setattr("gmm._suspend.Suspended", interrupt)
         refused(KeyboardInterrupt, lambda: suspend(*pair))
     assert states(*pair) == ["RUNNING"] * 2
 

@@ -51,10 +51,10 @@ with tempfile.TemporaryDirectory() as folder:  # a library under another's name,
 points = {point.group: point for point in metadata.distribution("gmm-memory").entry_points}
 points["torch.backends"].load()()  # does nothing without its variable
 assert points["vllm.general_plugins"].value == "gmm.vllm:plugin"
-from gmm._torch import compiler  # needs no PyTorch
-assert {"gmm_torch.cpp", "allocator.hpp"} <= {file.name for file in compiler.SOURCES}, compiler.SOURCES
-assert all(file.is_file() for file in (*compiler.SOURCES, installed / "_include" / "gmm" / "gmm.h"))
-assert compiler.compiled.libgmm() == str(installed / "libgmm.so.1")
+from gmm._torch import library  # needs no PyTorch
+assert {"gmm_torch.cpp", "allocator.hpp"} <= {file.name for file in library.SOURCES}, library.SOURCES
+assert all(file.is_file() for file in (*library.SOURCES, installed / "_include" / "gmm" / "gmm.h"))
+assert library.compiled.libgmm() == str(installed / "libgmm.so.1")
 assert (installed / "_rmm" / "resource.cpp").is_file()
 loaded = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libgmm.so" in line}
 assert loaded == {str(installed / "libgmm.so.1")}, loaded  # the one inside the package

@@ -33,7 +33,7 @@ class Located:
         return self.info.device
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickles nothing: multiprocessing's pickler asks _multiprocessing/reducers.py instead."""
+        """Pickles nothing: multiprocessing's pickler asks _multiprocessing/parcel.py instead."""
         raise TypeError(
             f"a gmm.{type(self).__name__} cannot be pickled or copied here, because its bytes lie in this process's "
             "memory; send it through multiprocessing (an argument of Process, Queue.put(), Connection.send()), pass "

@@ -16,6 +16,15 @@ def resource_tag(context, tag):
     return number
 
 
+def need_cuda(context, user):
+    """The context. RuntimeError where its memory is not CUDA memory, which the user, by name, needs."""
+    backend = context.info.backend_name
+    if backend != "cuda":
+        raise RuntimeError(f"{user} needs CUDA memory, but {context!r} has the {backend} backend: unset GMM_BACKEND, "
+                           "or name a context of the cuda backend, for which a driver and a device must answer")
+    return context
+
+
 class Undoable:
     """undo() and the with statement."""
 

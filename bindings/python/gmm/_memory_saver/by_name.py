@@ -48,14 +48,6 @@ def _link(path, target):
     _replace(path, lambda ours: ours.symlink_to(target))
 
 
-def _check_owner(folder):
-    """RuntimeError where others can write to the folder, whose files run in every program."""
-    state = folder.stat()
-    if state.st_uid not in (os.geteuid(), 0) or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise RuntimeError(f"gmm: other users can write to {folder}, whose files would run in your programs; "
-                           "name a folder of your own with --folder")
-
-
 def make_folder(folder=None):
     """Makes the folder for Python's path, or renews it. Returns its path.
 
@@ -71,13 +63,16 @@ def make_folder(folder=None):
                            "name another folder with --folder")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_owner(folder)
+        state = folder.stat()
+        if state.st_uid not in (os.geteuid(), 0) or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise RuntimeError(f"gmm: other users can write to {folder}, whose files would run in your programs; "
+                               "name a folder of your own with --folder")
         _link(folder / NAME, PACKAGE)
         for name in LIBRARIES:
             _link(folder / name, library)
         # The library looks for libgmm, by its soname, in the folder of the name by which it was loaded.
-        for path in preload.loaded_libgmm():
-            _link(folder / re.match(r"libgmm\.so(\.\d+)?", path.name)[0], path)
+        path = compiled.libgmm()
+        _link(folder / re.match(r"libgmm\.so(\.\d+)?", os.path.basename(path))[0], path)
         about = folder / f"{NAME}-{VERSION}.dist-info"
         about.mkdir(exist_ok=True)
         if not (about / "METADATA").is_file():
@@ -88,36 +83,30 @@ def make_folder(folder=None):
     return str(folder)
 
 
-def environment(folder=None):
-    """The variables that make the name gmm's in every process that inherits them."""
-    path = make_folder(folder)
-    others = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry not in ("", path)]
-    return {"PYTHONPATH": os.pathsep.join([path, *others])}
-
-
 def main(arguments=None):
     """python -m gmm.memory_saver"""
     parser = argparse.ArgumentParser(
         prog="python -m gmm.memory_saver",
         description="Makes the name torch_memory_saver gmm's: for a command and every process that it starts, or, "
-                    "without a command, by variables for the shell: eval \"$(python -m gmm.memory_saver)\".")
+                    "without a command, by a variable for the shell: eval \"$(python -m gmm.memory_saver)\".")
     parser.add_argument("--folder", help="where the package's links lie; default: below ~/.cache/gmm")
     actions = parser.add_subparsers(dest="action", metavar="run COMMAND...")
     run = actions.add_parser("run", help="run a command")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
     chosen = parser.parse_args(arguments)
     try:
-        variables = environment(chosen.folder)
+        path = make_folder(chosen.folder)
     except RuntimeError as error:
         parser.exit(1, f"{error}\n")
+    others = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry not in ("", path)]
+    python_path = os.pathsep.join([path, *others])
     if chosen.action is None:
-        for name, value in variables.items():
-            print(f"export {name}={shlex.quote(value)}")
+        print(f"export PYTHONPATH={shlex.quote(python_path)}")
         return
     command = chosen.command[1:] if chosen.command[:1] == ["--"] else chosen.command
     if not command:
         parser.error("run needs a command")
-    os.environ.update(variables)
+    os.environ["PYTHONPATH"] = python_path
     sys.stdout.flush()
     try:
         os.execvp(command[0], command)

@@ -11,6 +11,7 @@ import pathlib
 import re
 
 from gmm._context import Context
+from gmm._core import compiled
 from gmm._core.errors import Error, check
 from gmm._memory_saver.turns import Turns
 
@@ -42,13 +43,6 @@ _SIGNATURES = {
 }
 
 
-def loaded_libgmm():
-    """The paths of every libgmm that this process has loaded."""
-    mappings = pathlib.Path("/proc/self/maps").read_text()
-    return [pathlib.Path(path)
-            for path in sorted(set(re.findall(r"\s(/.*/libgmm\.so[^/\n]*)$", mappings, re.MULTILINE)))]
-
-
 def find_library():
     """The path of the preload library. RuntimeError when it is missing."""
     named = os.environ.get(ENVIRONMENT)
@@ -56,9 +50,8 @@ def find_library():
         if not os.path.isfile(named):
             raise RuntimeError(f"gmm: {ENVIRONMENT}={named!r} names no file")
         return os.path.abspath(named)
-    folders = [pathlib.Path(__file__).resolve().parents[1]]
-    for path in loaded_libgmm():
-        folders += [path.parent, path.parent / "preload"]  # the latter in a build tree
+    beside = pathlib.Path(compiled.libgmm()).parent
+    folders = pathlib.Path(__file__).resolve().parents[1], beside, beside / "preload"  # the latter in a build tree
     for folder in folders:
         # A system without the files for development has it under its soname alone.
         for path in sorted(folder.glob(NAME + "*")):
@@ -141,50 +134,34 @@ class Library:
             self._context = _Context(self.cdll.gmm_context_retain, address)
         return self._context
 
-    # Regions of this thread.
-
-    def set_region(self, region):
-        """Sets the region of this thread: its settings, by the names of _REGION."""
-        for name, value in region.items():
-            getattr(self.cdll, "tms_set_" + name)(value)
-
-    def get_region(self):
-        """The region of this thread, as set_region() takes it."""
-        return {name: getattr(self.cdll, "tms_get_" + name)() for name in _REGION}
-
     @contextlib.contextmanager
     def region(self, tag, enable_cpu_backup=False, cpu_backup_backend=None, enable_disk_backup=False):
-        """A region for the with block. Its end restores the outer region."""
-        before = self.get_region()
+        """A region of this thread for the with block. Its end restores the outer region."""
+        def get():
+            return {name: getattr(self.cdll, "tms_get_" + name)() for name in _REGION}
+
+        def set_all(settings):
+            for name, value in settings.items():
+                getattr(self.cdll, "tms_set_" + name)(value)
+
+        before = get()
         inside = {**before, "current_tag": tag.encode(), "interesting_region": True,
                   "enable_cpu_backup": enable_cpu_backup, "enable_disk_backup": enable_disk_backup}
         if cpu_backup_backend:
             inside["cpu_backup_backend"] = cpu_backup_backend.encode()
-        self.set_region(inside)
+        set_all(inside)
         try:
             yield
         finally:
-            found = self.get_region()
-            self.set_region(before)
+            found = get()
+            set_all(before)
             self.turns.offer_new()
             if found != inside:
                 raise AssertionError(f"the region was changed inside its with block: it is {found}, it was {inside}")
 
-    # Pauses and resumes.
-
-    def pause_name(self, name):
-        """torch_memory_saver's pause(): all memory of a name; None: all memory."""
-        check(self.cdll.tms_pause(name and name.encode()), self.cdll.gmm_preload_last_error())
-
-    def resume_name(self, name):
-        """torch_memory_saver's resume(): all memory of a name; None: all memory."""
-        check(self.cdll.tms_resume(name and name.encode()), self.cdll.gmm_preload_last_error())
-
-    def tag(self, name):
-        """The tag of a region of this name that keeps no contents."""
-        if len(name.encode()) > 48:  # the library shortens it
-            raise ValueError(f"{name!r}: the name of a region with a tag has at most 48 bytes")
-        return self.context.tag(name).number
+    def call(self, function, name):
+        """torch_memory_saver's tms_pause() or tms_resume(): all memory of a name; None: all memory."""
+        check(getattr(self.cdll, function)(name and name.encode()), self.cdll.gmm_preload_last_error())
 
     def pause(self, tags, contents=None):
         """Pauses tags. Returns the bytes released; 0 for no tags."""
@@ -194,16 +171,6 @@ class Library:
         """Resumes tags, if there are any."""
         if tags:
             self.context.resume(*tags)
-
-    def live_bytes(self, tag):
-        """The live bytes of a tag, paused memory too."""
-        return self.context.stats(tag=tag).live_bytes
-
-    def remove_backup_files(self):
-        """Drops all kept contents and removes the files of backups from their folder. For the end of the process."""
-        if self.cdll.gmm_preload_active():
-            self.context.discard_backup()
-            self.context.trim()
 
 
 @functools.lru_cache(maxsize=None)

@@ -34,8 +34,9 @@ class MemorySaver:
 
     def _end(self):
         self._pools.clear()
-        if self._uses_files:  # they have names
-            self._library.remove_backup_files()
+        if self._uses_files and self._library.cdll.gmm_preload_active():  # they have names
+            self._library.context.discard_backup()
+            self._library.context.trim()
 
     @contextlib.contextmanager
     def region(self, tag, enable_cpu_backup, enable_disk_backup=False, cpu_backup_backend=None):
@@ -44,8 +45,7 @@ class MemorySaver:
         if enable_cpu_backup:
             backend = cpu_backup_backend or self._binary_wrapper.cdll.tms_get_cpu_backup_backend().decode("utf-8")
         with self._pools.use((tag, enable_cpu_backup, enable_disk_backup, backend)):
-            with pools.autograd_stays(torch), self._library.region(tag, enable_cpu_backup, cpu_backup_backend,
-                                                                   enable_disk_backup):
+            with self._library.region(tag, enable_cpu_backup, cpu_backup_backend, enable_disk_backup):
                 yield
 
     @contextlib.contextmanager
@@ -56,7 +56,7 @@ class MemorySaver:
         outside = pools.use(torch, [])
         with outside, pools.capturing(torch):
             graph = torch.cuda.graph(cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode)
-            with graph, pools.autograd_stays(torch), self._library.region(tag, enable_cpu_backup, cpu_backup_backend):
+            with graph, self._library.region(tag, enable_cpu_backup, cpu_backup_backend):
                 yield
 
     @contextlib.contextmanager

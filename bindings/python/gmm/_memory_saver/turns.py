@@ -95,7 +95,7 @@ class Turns:
             return
         awake = self._awake()
         others = [number for number in awake if number not in contents]
-        stay = any(map(self._library.live_bytes, others))
+        stay = any(self._context.stats(tag=number).live_bytes for number in others)
         before, is_paused, is_released = {}, False, False
         try:
             self._set_contents(contents, before)
@@ -190,14 +190,14 @@ class Turns:
     def pause_name(self, name):
         """torch_memory_saver's pause()."""
         if not self._is_on or (name and name not in self._names):
-            self._library.pause_name(name)
+            self._library.call("tms_pause", name)
         else:
             self._sleep(dict.fromkeys(self._of_name(name)))
 
     def resume_name(self, name):
         """torch_memory_saver's resume()."""
         if not self._is_on or (name and name not in self._names):
-            self._library.resume_name(name)
+            self._library.call("tms_resume", name)
         else:
             self.wake_up(self._of_name(name))
 

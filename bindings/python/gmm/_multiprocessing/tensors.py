@@ -16,7 +16,7 @@ from torch.multiprocessing import reductions
 from gmm import _context
 from gmm._core.enums import Kind, State
 from gmm._core.errors import ERRORS
-from gmm._multiprocessing.parcel import export, import_buffer, pack
+from gmm._multiprocessing.parcel import export, pack
 
 _HERE = (State.ACTIVE, State.PAUSED, State.PARTLY_PAUSED, State.IMPORTED)
 _received = weakref.WeakValueDictionary()  # imported buffers by address, to send them on
@@ -66,12 +66,12 @@ def _reduce_storage(storage):
 def _rebuild_storage(parcel, device_type):
     # Tensors that shared a storage share one here.
     known = reductions.storage_from_cache(torch.UntypedStorage, (parcel.handle, parcel.nbytes))
-    return parcel.open(lambda *arguments: _import_storage(*arguments, device_type), known)
+    return parcel.open(lambda context, device: _import_storage(parcel, context, device, device_type), known)
 
 
-def _import_storage(context, parcel, device, device_type):
+def _import_storage(parcel, context, device, device_type):
     enable()  # a receiver of such tensors sends them on in the same way
-    buffer = import_buffer(context, parcel, device)
+    buffer = parcel.import_buffer(context, device)
     storage = torch.from_dlpack(buffer).untyped_storage()
     if storage.device.type != device_type:
         raise RuntimeError(f"a {device_type} tensor over {buffer.kind.name} memory of gmm arrived as one of "

@@ -93,7 +93,7 @@ class Frees:
         if not self._lock.acquire(blocking=wait):
             return
         try:
-            pushed = self._enter()
+            driver.cuCtxPushCurrent(self._handle)  # a finalizer's thread may be in another context or in none
             try:
                 if wait or self._is_full:
                     self._close_batch()
@@ -110,17 +110,9 @@ class Frees:
                 while last and self._events:
                     driver.cuEventDestroy(self._events.pop())
             finally:
-                if pushed:
-                    driver.cuCtxPopCurrent()
+                driver.cuCtxPopCurrent()
         finally:
             self._lock.release()
-
-    def _enter(self):
-        """Makes the CUDA context current, because a finalizer's thread may be in another context or in none."""
-        if int(driver.cuCtxGetCurrent()) == int(self._handle):
-            return False
-        driver.cuCtxPushCurrent(self._handle)
-        return True
 
     def _close_batch(self):
         blocks = []

@@ -8,6 +8,7 @@ from numba.cuda.cudadrv import driver as numba_driver
 from numba.cuda.cudadrv.driver import Device, MemoryPointer, binding
 
 from gmm import _default
+from gmm._core.resource import need_cuda
 
 
 class IpcHandle(cuda.IpcHandle):
@@ -20,28 +21,21 @@ class IpcHandle(cuda.IpcHandle):
     def __init__(self, base, handle, size, source_info=None, offset=0):
         super().__init__(base, bytes(handle), size, source_info=source_info, offset=offset)
 
-    def _import(self, context):
-        """The memory for a context of Numba; close() of Numba's class closes the gmm.Buffer."""
+    def open_direct(self, context):
+        """Maps the memory for the context; close() of Numba's class closes the gmm.Buffer."""
         if self._impl is not None:
             raise ValueError("IpcHandle is already opened")
         if self.base is not None:
             raise ValueError("opening IpcHandle from original process")
-        importer = _default.context()
-        if importer.info.backend_name != "cuda":
-            raise RuntimeError("the handle names CUDA memory, but the default gmm context has the "
-                               f"{importer.info.backend_name} backend: unset GMM_BACKEND")
+        importer = need_cuda(_default.context(), "the handle")
         self._impl = importer.ipc_import(self.handle, device=int(context.device.id))
         return MemoryPointer(weakref.proxy(context), binding.CUdeviceptr(self._impl.address), self.size)
-
-    def open_direct(self, context):
-        """Maps the memory for the context."""
-        return self._import(context)
 
     def open_staged(self, context):
         """Copies the memory to the context's device, which cannot reach it."""
         self._sentry_source_info()
         with cuda.gpus[int(Device.from_identity(self.source_info).id)]:
-            source = self._import(cuda.current_context())
+            source = self.open_direct(cuda.current_context())
         copied = context.memalloc(self.size)  # the copy goes through the host
         try:
             numba_driver.device_to_device(copied, source, self.size)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import threading
 from typing import Any
 
 import torch
 
 from gmm import _native as native
 from gmm._core.enums import Kind
-from gmm._core.resource import resource_tag
+from gmm._core.resource import need_cuda, resource_tag
 from gmm._core.tag import Tag
 from gmm._default import context as default_context
 from gmm._torch import library, pools
 
 _is_used = False
-lock = threading.RLock()  # around work that is done once and may take seconds
 
 
 def is_used() -> bool:
@@ -29,10 +27,7 @@ def is_used() -> bool:
 def _need_cuda(caller):
     if not torch.cuda.is_available():
         raise RuntimeError(f"{caller}: PyTorch sees no CUDA device")
-    backend = default_context().info.backend_name
-    if backend != "cuda":
-        raise RuntimeError(f"{caller}: gmm's default context has the {backend!r} backend; "
-                           "unset GMM_BACKEND, or open the context on a machine with a CUDA driver")
+    need_cuda(default_context(), caller)
 
 
 def use(kind: Kind | None = None) -> None:
@@ -53,7 +48,7 @@ def use(kind: Kind | None = None) -> None:
     file is missing and cannot be compiled.
     """
     global _is_used  # pylint: disable=global-statement
-    with lock:
+    with library.lock:
         _need_cuda("gmm.torch.use()")
         lib = library.load()
         if not _is_used:
@@ -79,7 +74,7 @@ class TaggedPool(torch.cuda.MemPool):
         A backward inside of it stays on the thread.
         """
         device = torch.cuda.current_device() if device is None else torch.cuda._utils._get_device_index(device)
-        with pools.autograd_stays(torch), pools.use(torch, [(device, self)]):
+        with pools.use(torch, [(device, self)]):
             yield self
 
     def __del__(self):
@@ -109,7 +104,7 @@ def pool(tag: Tag | int | str | None = None, *, kind: Kind = Kind.VMM, use_on_oo
     _need_cuda("gmm.torch.pool()")
     lib = library.load()
     number = resource_tag(lib.context, tag) or native.GMM_TAG_DEFAULT
-    with lock:
+    with library.lock:
         allocate = lib.slot(number, int(kind))
     if not allocate:
         raise RuntimeError("gmm.torch.pool(): 64 pairs of tag and kind have pools already, which is the maximum; "

@@ -1,14 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""By ctypes: the C++ that is compiled against the installed PyTorch, over gmm's default context."""
+"""gmm_torch.cpp: compiled against the headers in PyTorch's package, and called by ctypes, over gmm's default context.
+
+The compiled file is kept in $GMM_TORCH_CACHE or ~/.cache/gmm. Its name has the version of PyTorch and a hash of the
+sources, and no path: a file that one machine has compiled serves another one with the same PyTorch.
+"""
+from __future__ import annotations
+
+import argparse
 import atexit
 import ctypes
 import os
+import pathlib
+import platform
 import threading
 
 from gmm import _default
 from gmm import _native as native
+from gmm._core import compiled
 from gmm._core.errors import check
-from gmm._torch import compiler
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+SOURCES = [FOLDER / "gmm_torch.cpp", *sorted(FOLDER.glob("*.hpp"))]
+
+
+def build(folder: pathlib.Path | None = None) -> pathlib.Path:
+    """The path of the compiled file, which this compiles when it is missing. RuntimeError when it cannot."""
+    import torch  # pylint: disable=import-outside-toplevel # importing this module does without
+
+    package, cuda = pathlib.Path(torch.__file__).resolve().parent, torch.version.cuda
+    abi = torch.compiled_with_cxx11_abi()
+    include = package / "include"
+
+    def arguments():
+        words = ["-std=c++20", "-fvisibility=default", f"-D_GLIBCXX_USE_CXX11_ABI={int(abi)}", f"-I{FOLDER}",
+                 f"-I{include}", f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}"]
+        if cuda:
+            words += ["-DGMM_TORCH_CUDA", *compiled.cuda_headers(package.parent, cuda.partition(".")[0])]
+        return words
+
+    try:
+        return compiled.shared_library(
+            SOURCES, "torch", torch.__version__, arguments,
+            [f"-L{package / 'lib'}", "-lc10", *(["-lc10_cuda"] if cuda else ())], purpose="gmm.torch",
+            folder=folder or compiled.cache("GMM_TORCH_CACHE"), key=(cuda, abi, platform.machine()))
+    except RuntimeError as error:
+        raise RuntimeError(f"{error}\nOr run `python -m gmm.torch build FOLDER` on a machine that has a C++ compiler "
+                           f"and PyTorch {torch.__version__}, bring FOLDER here, and name it in GMM_TORCH_CACHE"
+                           ) from error
+
 
 HOST = -1  # GMM_DEVICE_HOST
 HOST_TAG = "torch-cpu"  # memory.hpp: of CPU tensors in managed memory
@@ -46,7 +85,7 @@ class Library:
     check = staticmethod(check)  # of a gmm_result
 
     def __init__(self):
-        path = str(compiler.build(compiler.installed()))
+        path = str(build())
         try:
             self.cdll, held = ctypes.CDLL(path), ctypes.PyDLL(path)
         except OSError as error:
@@ -74,7 +113,7 @@ class Library:
         return ctypes.cast(getattr(self.cdll, "gmm_torch_" + name), ctypes.c_void_p).value
 
 
-_lock = threading.Lock()
+lock = threading.RLock()  # also around work of the package that is done once, and that may take seconds
 _library = None
 
 
@@ -82,7 +121,7 @@ def load():
     """The Library of this process; it opens gmm's default context. RuntimeError: it cannot be compiled or loaded."""
     global _library  # pylint: disable=global-statement
     if _library is None:
-        with _lock:
+        with lock:
             if _library is None:
                 _library = Library()
     return _library
@@ -93,10 +132,25 @@ def loaded():
     return _library
 
 
+def main(words: list[str] | None = None) -> None:
+    """python -m gmm.torch"""
+    parser = argparse.ArgumentParser(prog="python -m gmm.torch", description="The C++ of gmm.torch.")
+    actions = parser.add_subparsers(dest="action", required=True)
+    action = actions.add_parser("build", help="compile the C++ for the installed PyTorch ahead of its first use")
+    action.add_argument("folder", nargs="?", type=pathlib.Path, metavar="FOLDER",
+                        help="where the file goes; other machines with the same PyTorch name it in GMM_TORCH_CACHE. "
+                             "Default: GMM_TORCH_CACHE, else ~/.cache/gmm")
+    folder = parser.parse_args(words).folder
+    try:
+        print(build(folder))
+    except RuntimeError as error:
+        parser.exit(1, f"{error}\n")
+
+
 def _forget_after_fork():
     """Memory and context are the parent's. New tensors of the child are ordinary ones."""
-    global _library, _lock  # pylint: disable=global-statement
-    _lock = threading.Lock()
+    global _library, lock  # pylint: disable=global-statement
+    lock = threading.RLock()  # another thread of the parent may have held it
     if _library is not None:
         _library.forget()
         _library = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 import weakref
 from typing import Any
@@ -11,12 +10,12 @@ from typing import Any
 import torch
 
 from gmm._core.enums import Kind
+from gmm._core.resource import need_cuda
 from gmm._default import context as default_context
 from gmm._torch import allocator
 from gmm._torch import library
 
 _HOST = library.HOST
-_lock = threading.RLock()
 _peers = weakref.WeakValueDictionary()  # by (number of the shared memory, device): the storage there
 _enabled = False
 _move_on_copy = False
@@ -128,15 +127,7 @@ def _warn_before_fork():
                       RuntimeWarning, stacklevel=3)
 
 
-def _forget_after_fork():
-    """A child makes ordinary tensors, and another thread of the parent may have held a lock."""
-    global _lock, _enabled  # pylint: disable=global-statement
-    _lock = threading.RLock()
-    allocator.lock = threading.RLock()
-    _enabled = False
-
-
-os.register_at_fork(before=_warn_before_fork, after_in_child=_forget_after_fork)
+os.register_at_fork(before=_warn_before_fork, after_in_child=lambda: set_enabled(False))
 
 
 # One memory, several devices.
@@ -152,7 +143,7 @@ def peers_of(storage):
 def _joined(storage, device):
     """The storage over the same memory on a device. There is one for each device."""
     lib = library.load()
-    with _lock:
+    with library.lock:
         lib.must(lib.share(storage._cdata), "gmm.torch: ")
         number = lib.shared(storage._cdata)  # of the memory, for all storages over it
         _peers[number, storage.device] = storage
@@ -180,13 +171,11 @@ def alias(tensor, device):
 
 
 def _span(tensor):
-    """(address, bytes) of the range from a tensor's first to its last element."""
+    """The bytes from a tensor's first to its last element."""
     if tensor.numel() == 0:
-        return 0, 0
-    low = sum(min(0, (size - 1) * stride) for size, stride in zip(tensor.size(), tensor.stride()))
-    high = sum(max(0, (size - 1) * stride) for size, stride in zip(tensor.size(), tensor.stride()))
-    size = tensor.element_size()
-    return tensor.data_ptr() + low * size, (high - low + 1) * size
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride()))
+    return (last + 1) * tensor.element_size()
 
 
 def hint(tensor, device, other, stream):
@@ -194,11 +183,11 @@ def hint(tensor, device, other, stream):
 
     other: the GPU that still maps the pages when they move to the host.
     """
-    address, size = _span(tensor)
+    size = _span(tensor)
     if size:
         lib = library.load()
         gpu = ordinal(other) if other.type == "cuda" else 0
-        lib.check(lib.move(address, size, ordinal(device), gpu, stream))
+        lib.check(lib.move(tensor.data_ptr(), size, ordinal(device), gpu, stream))
 
 
 def record(tensor, device, stream):
@@ -310,8 +299,7 @@ def _copied(tensor, kind):
     storage = _empty(torch.uint8, device).untyped_storage()
     # As clone() decides: a dense tensor without overlaps has the same strides, any other becomes contiguous.
     pattern = torch.empty_like(tensor, device="meta")
-    last = sum((size - 1) * stride for size, stride in zip(pattern.size(), pattern.stride()))
-    nbytes = (last + 1) * tensor.element_size()
+    nbytes = _span(pattern)
     lib = library.load()
     lib.must(lib.take_cpu_tensors(), "gmm.torch: ")
     lib.must(lib.assign(storage._cdata, nbytes, ordinal(device), kind, stream_of(device)),
@@ -332,8 +320,8 @@ def manage_memory(tensor: torch.Tensor) -> torch.Tensor:
     lib = library.load()
     if tensor.device.type == "cpu":
         lib.check(lib.host_start(torch.cuda.current_device() if torch.cuda.is_available() else 0))
-    elif lib.context.info.backend_name != "cuda":
-        raise RuntimeError("gmm.torch.manage_memory(): gmm's default context has the host backend; unset GMM_BACKEND")
+    else:
+        need_cuda(lib.context, "gmm.torch.manage_memory() of a CUDA tensor")
     return _copied(tensor, int(Kind.MANAGED))
 
 

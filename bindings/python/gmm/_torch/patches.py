@@ -85,34 +85,25 @@ def _parse_to(tensor, args, kwargs):
     return device, non_blocking, moves
 
 
-def _to_managed(to, tensor, args, kwargs):
-    """.to() whose result is managed, with one copy at most."""
-    try:
-        device, non_blocking, moves = _parse_to(tensor, args, kwargs)
-    except (TypeError, RuntimeError):
-        return to(tensor, *args, **kwargs)  # it raises
-    device = tensor.device if device is None else torch.device(device)
-    if moves and device.type in ("cpu", "cuda") and managed.storage_of(tensor) is not None and tensor.numel() \
-            and not tensor.is_neg():
-        tensor = managed.manage_memory(tensor)
-        made = managed.moved(tensor, device, non_blocking)
-        return tensor if made is None else made
-    return managed.manage_memory(_to(to, tensor, *args, **kwargs))
-
-
 @_in_place_of(torch.Tensor, "to", always=True)
 def _to(original, tensor, *args, manage=None, **kwargs):
     """manage: the RFC's; None: whether UVM is enabled."""
-    if manage:
-        return _to_managed(original, tensor, args, kwargs)
     copy = functools.partial(original, tensor, *args, **kwargs)
-    if not _serves():
+    if not manage and not _serves():
         return copy()
     try:
         device, non_blocking, moves = _parse_to(tensor, args, kwargs)
     except (TypeError, RuntimeError):
         return copy()  # it raises
-    made = _move_or_copy(tensor, device if moves else None, non_blocking, copy)
+    if manage and moves and managed.storage_of(tensor) is not None and tensor.numel() and not tensor.is_neg():
+        target = tensor.device if device is None else torch.device(device)
+        if target.type in ("cpu", "cuda"):  # one copy at most
+            tensor = managed.manage_memory(tensor)
+            made = managed.moved(tensor, target, non_blocking)
+            return tensor if made is None else made
+    made = _move_or_copy(tensor, device if moves else None, non_blocking, copy) if _serves() else copy()
+    if manage:
+        return managed.manage_memory(made)
     return managed.unmanage_memory(made) if manage is not None and managed.is_managed(made) else made
 
 
@@ -197,7 +188,7 @@ def _new_storage(original, cls, *args, **kwargs):
 def patch():
     """Replaces, once, the methods of PyTorch by which managed tensors move, and those that would be unsafe for them."""
     global _is_patched  # pylint: disable=global-statement
-    with allocator.lock:
+    with library.lock:
         if _is_patched:
             return
         _is_patched = True
@@ -220,7 +211,7 @@ def set_enabled_uvm(enabled: bool = True) -> None:
     PYTORCH_ENABLE_UNIFIED_MEMORY=1 in the environment, `import torch` calls install() and this where gmm's wheel is
     installed, and else `import gmm.torch` does.
     """
-    with allocator.lock:
+    with library.lock:
         if enabled:
             has_device = torch.cuda.is_available()
             if not has_device and not os.environ.get("GMM_BACKEND"):

@@ -15,12 +15,7 @@ import os
 import threading
 
 
-class _Threads(threading.local):
-    def __init__(self):
-        self.uses = []  # of this thread, innermost last
-
-
-_threads = _Threads()
+_threads = threading.local()
 _lock = threading.RLock()  # reentrant: the garbage collector may end a with block anywhere
 _busy = 0  # uses and captures of all threads that are under way
 _retired = []  # pools to destroy once nothing is under way
@@ -69,9 +64,10 @@ def _begin(torch, pools):
 def use(torch, pools, ended=None):
     """Routes the allocations of this thread to pools, which are pairs of a device and its pool.
 
+    A backward runs on this thread, because PyTorch's pools do not route the threads of autograd.
     ended: called at the end, while the thread uses no pool.
     """
-    uses = _threads.uses
+    uses = _threads.__dict__.setdefault("uses", [])  # of this thread, innermost last
     outer = uses[-1] if uses else None
     if outer is not None:
         outer["begun"].close()
@@ -80,7 +76,8 @@ def use(torch, pools, ended=None):
         mine["begun"] = _begin(torch, pools)
         try:
             uses.append(mine)
-            yield
+            with torch.autograd.set_multithreading_enabled(False):
+                yield
         finally:
             uses.remove(mine)
             mine["begun"].close()
@@ -164,11 +161,3 @@ def expandable_segments():
     """
     return next((name for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
                  if "expandable_segments:True" in os.environ.get(name, "")), None)
-
-
-def autograd_stays(torch):
-    """Runs a backward on the calling thread.
-
-    The threads of autograd, which PyTorch's pools do not route, then allocate nothing.
-    """
-    return torch.autograd.set_multithreading_enabled(False)

@@ -55,6 +55,7 @@ public class GmmException extends RuntimeException {
 
     @Override
     public String toString() {
-        return getClass().getName() + ": " + name + " (" + code + (nativeCode != 0 ? ", native " + nativeCode : "") + "): " + getMessage();
+        String numbers = code + (nativeCode != 0 ? ", native " + nativeCode : "");
+        return getClass().getName() + ": " + name + " (" + numbers + "): " + getMessage();
     }
 }
