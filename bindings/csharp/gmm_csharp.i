@@ -153,6 +153,5 @@ GMM_CSHARP_OUTSIDE(gmm_tag_destroy, 1)
 GMM_CSHARP_OUTSIDE(gmm_tag_configure, 1)
 
 %include "bytes.i"
-%include "values.i"
 %include "gmm.i"
 %include "lease.i"

@@ -51,6 +51,9 @@ GMM_JAVA_TYPE(gmm_result result, jint, int)
 GMM_JAVA_TYPE(void *GMM_ADDRESS, jlong, long)
 %typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)(uintptr_t)$input; %}
 %typemap(out) void *GMM_ADDRESS %{ $result = (jlong)(uintptr_t)$1; %}
+/* Without these, SWIG would take those of bytes.i for any pointer. */
+%typemap(argout) void *GMM_ADDRESS ""
+%typemap(freearg) void *GMM_ADDRESS, const gmm_ipc_handle *GMM_IN_BYTES ""
 
 /* Outputs: arrays of at least one element, or null where the C interface takes NULL. */
 %define GMM_JAVA_OUT(Pattern, CType, JniArray, JavaArray, JniType, Setter)
@@ -155,6 +158,5 @@ uint64_t gmm_java_callbacks_new(JNIEnv *jenv, jobject callbacks);
 void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks);
 
 %include "bytes.i"
-%include "values.i"
 %include "gmm.i"
 %include "lease.i"

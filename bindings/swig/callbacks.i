@@ -5,8 +5,4 @@
  * Callbacks that replace the host allocator stay in C, since the library calls them with locks held.
  */
 /* Semaphores order streams with the queues of a graphics API, whose objects C and C++ hold. */
-%ignore gmm_event_import_semaphore;
-%ignore GMM_SEMAPHORE_BINARY_FD;
-%ignore GMM_SEMAPHORE_TIMELINE_FD;
-%ignore GMM_SEMAPHORE_SYNC_FD;
-%ignore GMM_SEMAPHORE_CALLS;
+%rename("$ignore", regextarget=1) "^GMM_SEMAPHORE_|_semaphore$";

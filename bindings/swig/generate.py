@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the values, options, enums and forwarding methods of a language from the C headers.
 
-Usage: generate.py --language java|csharp|python --include FOLDER --out FOLDER [--members FOLDER] [--swig SWIG]
-                   [-- ARGUMENT_OF_SWIG...]
+Usage: generate.py --language java|csharp|python --include FOLDER --out FOLDER [-- SWIG ARGUMENT...]
 
-The documentation is that of the headers' comments. With arguments for SWIG, SWIG then writes the calls. FOLDER gets
-values.i for SWIG. For Java and C# it is emptied first, so that no class of an older interface is left in it, and it
-gets the classes in values/. For Python it gets values.py.
+The documentation is that of the headers' comments, and the text around it that of LANGUAGE.template. After --, SWIG
+writes the calls. For Java and C# FOLDER is emptied first, so that no class of an older interface is left in it, and it
+gets the classes in values/. For Python it gets values.py, and values.i for SWIG.
 
 The rules, which a new field, flag, enumerator, struct or function follows without work:
  - `typedef uint32_t gmm_x;` before an enum makes it the enum X. The enumerators lose their common prefix.
@@ -20,12 +19,13 @@ The rules, which a new field, flag, enumerator, struct or function follows witho
  - A field that has the name of a flag of its struct sets that flag (gmm_scope_desc).
  - A function that takes a handle and no callback, and makes no object, is a method that forwards to it. The handle is
    the class. A function of an address of a block is a method of the context and of the buffer, there also for a part.
- - FOLDER/<Class>.java of --members has the members of a class that are written by hand. C# has partial classes. The
-   forwarding methods of Java's class X are in XCalls, which X extends.
+ - java/members/<Class>.java has the members of a class that are written by hand. C# has partial classes. The forwarding
+   methods of Java's class X are in XCalls, which X extends.
 """
 import argparse
 import collections
 import html
+import itertools
 import os
 import pathlib
 import re
@@ -35,15 +35,17 @@ import subprocess
 import sys
 import textwrap
 
+HERE = pathlib.Path(__file__).parent
+
 # Names that the rules do not give, which the languages have used since their first version.
 TYPE_NAMES = {'gmm_tag_info': 'pause_info', 'gmm_stats_info': 'statistics', 'gmm_scope_desc': 'scope',
-              'gmm_ipc_legacy_info': 'legacy_handle', 'gmm_lease_request_desc': 'lease_request'}
+              'gmm_ipc_legacy_info': 'legacy_handle', 'gmm_lease_request_desc': 'lease_request',
+              # the interfaces of a language that stand for callbacks
+              'gmm_log_callback': 'logger', 'gmm_progress_callback': 'progress',
+              'gmm_lease_ask_callback': 'lease_handler'}
 FIELD_NAMES = {'gmm_context_desc.log': 'logger', 'gmm_lease_desc.floor_bytes': 'floor'}
 # Flags that a program passes around are an enum of their own.
 EVENTS = 'GMM_WATCH_'
-# The interface of a language that stands for a callback. Other callbacks are left to C.
-CALLBACKS = {'gmm_log_callback': 'logger', 'gmm_progress_callback': 'progress',
-             'gmm_lease_ask_callback': 'lease_handler'}
 # Lists and callbacks that a call gets beside the options.
 ARGUMENTS = {'gmm_pause_desc.tags', 'gmm_watch_desc.callback'}
 # Classes that only the hand-written layers use.
@@ -69,40 +71,38 @@ BY_HAND = {f'gmm_{name}' for name in (
 UNITS = {'ms': {'java': 'millis', 'csharp': 'milliseconds', 'python': 'ms'},
          'us': {'java': 'micros', 'csharp': 'microseconds', 'python': 'us'}}
 SIZES = {'uint32_t': 4, 'int32_t': 4, 'char': 1, 'uint8_t': 1}  # all others have 8 bytes
-NOTICE = 'Written by bindings/swig/generate.py from include/gmm.'
 
 
 # --- The model: the headers and their comments ---------------------------------------------------------------
 
-Enumerator = collections.namedtuple('Enumerator', 'c_name value doc')
+# name: without what all enumerators begin with.
+Enumerator = collections.namedtuple('Enumerator', 'c_name name value doc')
 # handle: the type of the first parameter; parameters: (type of C without const, name) of the others.
 Function = collections.namedtuple('Function', 'c_name handle parameters doc')
 
 
 class Enum:
-    """c_name: that of its type, or None for flags; prefix: what all enumerators begin with."""
+    """c_name: that of its type, or '' for flags; prefix: what all enumerators begin with."""
 
     def __init__(self, c_name, items, doc):
-        self.c_name, self.items, self.doc = c_name, items, doc
+        self.c_name, self.doc = c_name, doc
         common = os.path.commonprefix([item.c_name for item in items])
         self.prefix = common[:common.rfind('_') + 1] if len(items) > 1 else '_'.join(common.split('_')[:2]) + '_'
-
-    def short(self, item):
-        return re.sub('^ERROR_' if self.c_name == 'gmm_result' else '^$', '', item.c_name.replace(self.prefix, '', 1))
+        self.items = [item._replace(name=re.sub(f'^{self.prefix}(ERROR_)?', '', item.c_name)) for item in items]
 
 
 class Field:
-    """kind: what a language makes of it; see Model.kind_of(). flags: (enumerator, name) of those that a program sets by
-    themselves. applies: the flag that says that this field applies, or None. code: its number in Python's struct."""
+    """kind: what a language makes of it (Model.kind_of). flags: those that a program sets by themselves, as fields with
+    their enum and item. applies: the flag that says that this field applies. code: its number in Python's struct."""
 
-    def __init__(self, c_type, pointer, c_name, count, doc):
+    def __init__(self, c_type, pointer, c_name, count, doc, kind=None, enum=None, item=None):
         self.c_name, self.c_type, self.pointer, self.count, self.doc = c_name, c_type, pointer, int(count or 0), doc
-        self.kind, self.at, self.size, self.flags, self.applies, self.element = 'skip', 0, 0, [], None, None
+        self.kind, self.enum, self.item, self.flags, self.applies = kind, enum, item, [], None
 
 
 class Struct:
-    def __init__(self, c_name, doc):
-        self.c_name, self.fields, self.doc, self.size = c_name, [], doc, 0
+    def __init__(self, c_name, fields, doc):
+        self.c_name, self.fields, self.doc, self.size = c_name, fields, doc, 0
         self.is_options = c_name.endswith('_desc')
 
     def count_of(self, field):
@@ -110,10 +110,13 @@ class Struct:
         return next((each for each in self.fields if each.c_name == field.c_name[:-1] + '_count'), None)
 
 
-# A declaration, whose documentation (a mark) stands before or behind it.
-DECLARATION = re.compile(r'(?:«(\d+)»\s*)?(typedef struct \w+ \{|enum \{|\}[ \w]*;|#define \w+[^\n‹]*'
-                         r'|GMM_\w+ = [^,«‹}]*,?|[^;«‹#{}]*;)\s*(?:‹(\d+)›)?')
-LEFT_TO_C = re.compile(r'^#(?!define).*|(^#define )?\bGMM_(API|NODISCARD|NOEXCEPT)\b(?(1).*)|^extern "C" \{', re.M)
+# Declarations. A comment is a number: «number» before what it describes, ‹number› behind it.
+BEFORE, BEHIND = r'(?:«(\d+)»\s*)?', r'(?:\s*‹(\d+)›)?'
+ENUM = re.compile(BEFORE + r'(?:typedef \w+ (\w+);\s*)?enum \{(.*?)\}', re.S)
+ENUMERATOR = re.compile(BEFORE + r'(GMM_\w+)(?: = )?([^,«‹]*),?' + BEHIND)
+STRUCT = re.compile(BEFORE + r'typedef struct (\w+) \{(.*?)\}', re.S)
+FIELD = re.compile(BEFORE + r'(?:const )?(\w+) ([*(]*)(\w+)(?:\[(\d+)\]|\)\([^;]*)?;' + BEHIND)
+FUNCTION = re.compile(BEFORE + r'(?:GMM_\w+ )*gmm_result\s+(gmm_\w+)\((gmm_\w+) \*\w+,?\s*([^;]*)\)[^);]*;')
 
 
 def number(text):
@@ -126,60 +129,42 @@ def number(text):
 class Model:
     def __init__(self, include):
         self.enums, self.structs, self.typedefs, self.constants, self.functions = [], {}, {}, {}, []
-        self.handles, self.unread = [], []
+        self.handles = []
         for header in re.findall(r'#include <(gmm/\w+\.h)>', (include / 'gmm' / 'gmm.h').read_text()):
             self.read((include / header).read_text())
+        self.types = {enum.c_name: enum for enum in self.enums
+                      if enum.c_name and not enum.c_name.startswith(LEFT_OUT)}
         for struct in self.structs.values():
             self.classify(struct)
         self.values = [struct for struct in self.structs.values() if struct.fields[0].c_name == 'struct_size'
                        and not struct.c_name.startswith(LEFT_OUT)]
-        self.types = [enum for enum in self.enums if enum.c_name and not enum.c_name.startswith(LEFT_OUT)]
 
     def read(self, text):
-        docs, struct, items, of_enum = [], None, [], (None, '')
+        docs = {'': ''}  # by number
 
-        def keep(match):  # a mark instead of a comment: before the name, or after it
+        def keep(match):
             if not match[1]:
                 return ''
-            docs.append('\n'.join(re.sub(r'^\s*\* ?', '', line) for line in match[2].strip().split('\n')).strip())
-            return f'‹{len(docs) - 1}›' if match[1] == '*<' else f'«{len(docs) - 1}»'
+            mark = str(len(docs))
+            docs[mark] = re.sub(r'^\s*\* ?', '', match[2].strip(), flags=re.M).strip()
+            return f'‹{mark}›' if match[1] == '*<' else f'«{mark}»'
 
-        # Nothing is passed over in silence, should a declaration have a form that the expressions above do not know.
-        unread = set(re.findall(r'GMM_API\s+gmm_result\s+(gmm_\w+)(?=\(gmm_\w+ \*)|^ +(GMM_\w+)(?:,| = )', text, re.M))
-        text = LEFT_TO_C.sub('', re.sub(r'/\*(\*<?)?(.*?)\*/', keep, text, flags=re.S))
-        for before, code, after in DECLARATION.findall(text):
-            doc = docs[int(after or before)] if after or before else ''
-            opened = re.match(r'(typedef struct|enum|#define) ?(\w*) ?(.*)', code)
-            typedef = re.match(r'typedef (struct )?(\w+) (\w+);', code)
-            function = re.match(r'\s*gmm_result (gmm_\w+)\((gmm_\w+) \*\w+,?\s*(.*)\)', code, re.S)
-            if code[0] == '}':
-                self.enums += [Enum(of_enum[0], items, of_enum[1])] if items else []
-                struct, items = None, []
-            elif code.startswith('GMM_'):
-                name, value = code.rstrip(',').split(' = ')
-                items.append(Enumerator(name, number(value), doc))
-            elif struct:
-                declared = re.fullmatch(r'\s*(?:const )?(\w+) ([*(]*)(\w+)(?:\[(\d+)\]|\)\(.*)?;', code, re.S)
-                struct.fields.append(Field(*declared.groups(), doc))
-            elif code.endswith('{') and opened[2]:
-                struct = self.structs[opened[2]] = Struct(opened[2], doc)
-            elif code.startswith('#') and number(opened[3]) is not None:
-                self.constants[opened[2]] = number(opened[3])
-                self.unread += [] if re.match(r'-?\d', opened[3]) else [opened[2]]
-            elif typedef and typedef[1]:
-                self.handles.append(typedef[3])
-            elif typedef:
-                self.typedefs[typedef[3]] = typedef[2]
-            elif function:
-                parameters = [re.match(r'(?:const )?(.*?) ?(\w+)\W*$', each).groups()
-                              for each in re.split(r',\s+', function[3]) if each]
-                self.functions.append(Function(function[1], function[2], parameters, doc))
-            if code != 'enum {' and not code.startswith('GMM_'):
-                of_enum = (typedef[3], doc) if typedef and not typedef[1] else (None, '')
-        unread -= {(function.c_name, '') for function in self.functions}
-        unread -= {('', item.c_name) for enum in self.enums for item in enum.items}
-        if unread:
-            raise ValueError(f'the generator does not know the form of {unread}')
+        text = re.sub(r'/\*(\*<?)?(.*?)\*/', keep, text, flags=re.S)
+        for before, c_name, body in ENUM.findall(text):
+            items = [Enumerator(name, '', number(value), docs[behind or above])
+                     for above, name, value, behind in ENUMERATOR.findall(body)]
+            self.enums.append(Enum(c_name, items, docs[before]))
+        for before, c_name, body in STRUCT.findall(text):
+            fields = [Field(*declared, docs[behind or above]) for above, *declared, behind in FIELD.findall(body)]
+            self.structs[c_name] = Struct(c_name, fields, docs[before])
+        for before, c_name, handle, declared in FUNCTION.findall(text):
+            parameters = [re.match(r'(?:const )?(.*?) ?(\w+)\W*$', each).groups()
+                          for each in re.split(r',\s+', declared) if each]
+            self.functions.append(Function(c_name, handle, parameters, docs[before]))
+        defined = re.findall(r'^#define (GMM_\w+) ([^\n‹]+)', text, re.M)
+        self.constants.update((name, number(value)) for name, value in defined if number(value) is not None)
+        self.typedefs.update((new, old) for old, new in re.findall(r'typedef (\w+) (\w+);', text))
+        self.handles += re.findall(r'typedef struct (gmm_\w+) \1;', text)
 
     def classify(self, struct):
         """Gives each field its place (rule 4 of the interface: no hidden padding, multiples of 8), kind and flags."""
@@ -192,21 +177,15 @@ class Model:
             field.code = 'Q' if field.size == 8 else 'i' if number_type == 'int32_t' else 'I'
             struct.size += field.size * max(field.count, 1)
             field.kind = self.kind_of(struct, field)
+            field.is_argument = f'{struct.c_name}.{field.c_name}' in ARGUMENTS
             all_flags, field.flags = field.flags, []
-            for item in all_flags:
-                name = re.sub('^(PAUSE|RESUME)_', '', self.flags_of(item).short(item))
+            for enum, item in all_flags:
+                name = re.sub('^(PAUSE|RESUME)_', '', item.name)
                 name = f'{name}_ipc' if item.c_name.startswith('GMM_IPC_ROUTE_') else name
                 if struct.is_options and name.lower() in names:
                     names[name.lower()].applies = item
                 else:
-                    field.flags.append((item, name))
-
-    def enum_of(self, c_type):
-        return next((enum for enum in self.enums if c_type and enum.c_name == c_type), None)
-
-    def flags_of(self, item):
-        """The enum of a flag."""
-        return next(enum for enum in self.enums if item in enum.items)
+                    field.flags.append(Field('uint32_t', '', name, 0, item.doc, 'flag', enum, item))
 
     def kind_of(self, struct, field):
         name, doc, c_type = field.c_name, field.doc, field.c_type
@@ -217,14 +196,13 @@ class Model:
             return 'events' if struct.is_options else 'event'
         if flags:
             named = re.findall(r'GMM_[A-Z_]+[A-Z]\b', doc)
-            field.flags = [item for enum in self.enums if enum.c_name is None for item in enum.items
+            field.flags = [(enum, item) for enum in self.enums if not enum.c_name for item in enum.items
                            if item.c_name.startswith(flags[1]) or item.c_name in named]
             return 'flags'
         if field.pointer:
-            field.element = c_type
-            return ('text' if c_type == 'char' else 'list' if struct.count_of(field)
-                    else 'skip' if c_type in self.handles else 'address')
-        if c_type in CALLBACKS or f'{struct.c_name}.{name}' in ARGUMENTS:
+            return ('text' if c_type == 'char' else 'skip' if c_type in self.handles else 'address'
+                    if not struct.count_of(field) else 'map' if c_type in self.structs else 'list')
+        if c_type.endswith('_callback'):
             return 'callback'
         if c_type in self.structs or any(each.pointer and struct.count_of(each) is field for each in struct.fields):
             return 'skip'
@@ -233,12 +211,14 @@ class Model:
         if c_type in ('gmm_stream', 'gmm_tag') and struct.is_options:
             return c_type[len('gmm_'):]
         if c_type.endswith('_mask'):
-            field.element = c_type[:-len('_mask')]
+            field.c_type = c_type[:-len('_mask')]
             return 'mask'
         if re.match(r'1( if|:)', doc) and c_type == 'uint32_t':
             return 'bool'
-        return ('address' if c_type == 'gmm_stream' else 'enum' if self.enum_of(c_type) else 'u64' if field.size == 8
-                else 'i32' if field.code == 'i' else 'u32')
+        if field.size == 8:
+            return 'address' if c_type == 'gmm_stream' else 'u64' if self.is_unbounded(field) else 'size'
+        kind = 'enum' if c_type in self.types else 'i32' if field.code == 'i' else 'u32'
+        return f'optional_{kind}' if field.applies else kind
 
     def argument_kind(self, c_type, name):
         """The kind of a parameter for a method that forwards; None: the function is more than that."""
@@ -246,10 +226,9 @@ class Model:
                  'gmm_tag * out': 'out_tag', 'gmm_ticket ** out': 'out_ticket', 'gmm_ipc_handle * out': 'out_handle',
                  'gmm_stream': 'stream', 'gmm_tag': 'tag', 'uint32_t': 'u32', 'int32_t': 'i32', 'gmm_device': 'i32',
                  'uint64_t': 'u64', 'uint64_t timeout_ms': None, 'gmm_pause_desc *': 'pause',
-                 **{enum.c_name: 'enum' for enum in self.types}}
+                 **dict.fromkeys(self.types, 'enum')}
         struct = self.structs.get(c_type.rstrip(' *'))
-        if struct in self.values and not any(f'{struct.c_name}.{field.c_name}' in ARGUMENTS or field.kind == 'callback'
-                                             for field in struct.fields):
+        if struct in self.values and not any(each.is_argument or each.kind == 'callback' for each in struct.fields):
             return 'options' if struct.is_options else 'answer'
         return kinds.get(f'{c_type} {name}', kinds.get(c_type))
 
@@ -282,10 +261,22 @@ class Model:
 # --- The languages --------------------------------------------------------------------------------------------
 
 class Writer:
-    """The common part of the languages. A subclass has the names, tables and templates of one."""
+    """What the languages share. LANGUAGE.template has the texts of one: lines `name text | kind kind: text`, with
+    the text for all kinds and that for some, and then longer texts, each behind a line `=== name kind...`."""
 
-    def __init__(self, model, out, members):
-        self.model, self.out, self.members = model, out, members
+    def __init__(self, model, out):
+        self.model, self.out, self.texts = model, out, {}
+        words, *longer = re.split('^=== ', (HERE / f'{self.language}.template').read_text(), flags=re.M)
+        for names, text in (each.split('\n', 1) for each in longer):
+            word, *kinds = names.split()
+            self.texts.update((f'{word} {kind}'.strip(), text) for kind in kinds or [''])
+        for word, entries in re.findall(r'^(\w+) (.*)', words.split('\n', 1)[1], re.M):
+            for kinds, text in re.findall(r'(?:([\w ]+): )?(.+?)(?: \| |$)', entries):
+                self.texts.update((f'{word} {kind}'.strip(), text) for kind in kinds.split() or [''])
+
+    def fill(self, name, kind='', /, **values):
+        """The text of a template for a kind, or else that for all."""
+        return string.Template(self.texts.get(f'{name} {kind}', self.texts.get(name, ''))).substitute(values)
 
     def pascal(self, name):
         words = name.lower().strip('_').split('_')
@@ -298,18 +289,6 @@ class Writer:
 
     def type_name(self, c_name):
         return self.pascal(TYPE_NAMES.get(c_name) or re.sub('_desc$', '_options', c_name[len('gmm_'):]))
-
-    def shown(self, struct):
-        return [field for field in struct.fields
-                if field.kind != 'skip' and f'{struct.c_name}.{field.c_name}' not in ARGUMENTS]
-
-    def read(self, field):
-        """The expression that reads a field of an answer."""
-        return self.reads.get(field.kind, self.reads['u32']).format(
-            at=field.at, count=field.count, code=field.code, type=self.type_of(field))
-
-    def fill(self, template, **values):
-        return string.Template(self.templates[template]).substitute(self.words, **values)
 
     def paragraphs(self, doc):
         return [' '.join(part.split()) for part in re.split(r'\n\s*\n', doc) if part.strip()]
@@ -335,286 +314,171 @@ class Writer:
         lines = [line for part in parts for line in textwrap.wrap(part, 112 - len(indent)) or ['']]
         return textwrap.indent(begin + f'\n{each}'.join(lines) + end, indent) + '\n'
 
-    def before(self, struct):
-        """The code that SWIG must have read before it meets a struct."""
-        return ''
 
-    def typemaps(self):
-        """For SWIG: the macros that it cannot read, for their casts and names of <stdint.h>; handles and structs."""
-        made = f'/* {NOTICE} */\n'
-        for name in self.model.unread:
-            value = self.model.constants[name]
-            c_type = 'int32_t' if value < 0 else 'uint32_t' if value < 1 << 32 else 'uint64_t'
-            made += f'%constant {c_type} {name} = {value}{"ull" if c_type == "uint64_t" else ""};\n'
-        made += ''.join(f'GMM_HANDLE({name}, HANDLE_{name[len("gmm_"):].upper()})\n' for name in self.model.handles)
-        for struct in self.model.structs.values():
-            kind = 'OPTIONS' if struct.is_options else 'ANSWER'
-            made += (f'{self.before(struct)}GMM_{kind}({struct.c_name})\n' if struct in self.model.values
-                     else f'%ignore {struct.c_name};\n')
-        return made
+# doc: the text of a parameter of a method, which begins with "null:" where the parameter may be left out.
+Parameter = collections.namedtuple('Parameter', 'type own doc')
 
 
 class Compiled(Writer):
     """Java and C#: a class a struct, an enum, and methods that forward."""
-    shared = {
-        'has': '\n$doc    public $bool $has($type value) { return ($value & 1 << $bit) != 0; }\n',
-        'answer': '''$doc$access$sealed class $name {
-    private $fields fields;
-
-    $internal$name(byte[] from) { fields = Struct.$answer(from, $size); }
-
-    ${internal}static byte[] $bytes_for_c() { return Struct.$for_answer($size); }
-$members
-    $to_string { return $show_all("$name", $values); }
-}
-''',
-        'options': '''$doc$access$sealed class $name {$members
-    ${internal}byte[] $encode($users) {
-        Struct to = new Struct($size);
-        $puts
-        return to.$bytes();
-    }
-
-    $to_string { return $show_all("$name", $values); }
-}
-'''}
-    cased = ('answer', 'bytes_for_c', 'for_answer', 'encode', 'bytes', 'has')
-
-    def __init__(self, model, out, members):
-        super().__init__(model, out / 'values', members)
-        self.out.mkdir(parents=True)
-        self.templates = {**self.shared, **self.templates}
-        self.words = {**self.words, 'internal': self.internal, 'bool': self.types['bool'],
-                      **{word: self.case(word) for word in self.cased}}
 
     def write(self):
-        for enum in [*self.model.types, *(each for each in self.model.enums if each.prefix == EVENTS)]:
+        shutil.rmtree(self.out, ignore_errors=True)
+        (self.out / 'values').mkdir(parents=True)
+        for enum in [*self.model.types.values(), *(each for each in self.model.enums if each.prefix == EVENTS)]:
             self.save(*self.enum(enum))
         for struct in self.model.values:
             self.save(self.type_name(struct.c_name), self.struct(struct))
         for owner, functions in self.model.forwarding().items():
-            methods = ''.join(self.method(owner, *each, is_part) for each in functions for is_part in (False, True)
-                              if not is_part or owner == 'buffer' and ('u64', 'uint64_t', 'size') in each[2])
-            self.save(f'{self.pascal(owner)}Calls', self.calls(owner, methods))
+            methods = ''.join(self.method(each, *function) for function in functions for each in (owner, 'part')
+                              if each == owner or owner == 'buffer' and ('u64', 'uint64_t', 'size') in function[2])
+            words = {word: self.fill(word, owner) for word in ('base', 'parameters', 'passed')}
+            name = self.pascal(owner)
+            self.save(f'{name}Calls', self.fill('calls', owner=owner, name=name, methods=methods, **words))
+
+    def save(self, name, body):
+        members = HERE.parent / self.language / 'members' / f'{name}{self.suffix}'
+        body = body.rstrip()
+        if members.exists():
+            body = body[:-1] + members.read_text().split('*/', 1)[1] + '}'
+        (self.out / 'values' / f'{name}{self.suffix}').write_text(self.fill('file', body=body))
 
     def type_name(self, c_name):
         return self.prefix + super().type_name(c_name)
 
-    def type_of(self, field):
-        if field.kind == 'callback':
-            return self.prefix + self.pascal(CALLBACKS[field.c_type]) if field.c_type in CALLBACKS else None
-        return self.type_name(field.c_type) if field.kind == 'enum' else self.types.get(field.kind)
+    def type_of(self, kind, c_type):
+        return self.fill('type', kind) or self.type_name(c_type)
 
     def name_of(self, struct, field):
         return self.case(FIELD_NAMES.get(f'{struct.c_name}.{field.c_name}', field.c_name))
 
-    def member(self, doc, head, *steps):
-        return f'\n{doc}    {head} {{\n' + ''.join(f'        {step};\n' for step in steps if step) + '    }\n'
-
     def enum(self, enum):
-        name, doc, items = self.types['event'], 'Watch events.', [Enumerator(*each) for each in self.no_flag]
-        if enum.c_name:
-            name, doc, items = self.type_name(enum.c_name), enum.doc, []
-        items += [each._replace(c_name=enum.short(each)) for each in enum.items]
-        unknown = 'null'
+        name, items = self.type_name(enum.c_name) if enum.c_name else self.fill('type', 'event'), [*enum.items]
         if enum.c_name == 'gmm_result':
-            unknown = 'UNKNOWN'
-            items.append(Enumerator(unknown, -2147483648, 'A code of a newer library.'))
+            items.append(Enumerator('', 'UNKNOWN', -2147483648, 'A code of a newer library.'))
         return name, self.fill(
-            'enum class', name=name, doc=self.doc(doc, name, indent=''), unknown=unknown,
-            attribute='' if enum.c_name else '[Flags]\n',
-            items=',\n'.join(self.fill('item', doc=self.doc(each.doc, each.c_name), upper=each.c_name,
-                                       pascal=self.pascal(each.c_name), value=each.value) for each in items))
+            'enum', '' if enum.c_name else 'flags', name=name, doc=self.doc(enum.doc, name, indent=''),
+            unknown='UNKNOWN' if enum.c_name == 'gmm_result' else 'null',
+            items=',\n'.join(self.fill('enumerator', doc=self.doc(each.doc, each.name), upper=each.name,
+                                       pascal=self.pascal(each.name), value=each.value).rstrip() for each in items))
 
     def struct(self, struct):
         """A class of options or an answer."""
-        name, members, shown = self.type_name(struct.c_name), '', []
-        for field in self.shown(struct):
-            own, value = self.name_of(struct, field), '' if struct.is_options else self.read(field)
-            if field.kind != 'flags' or value and field.c_name != 'flags':
-                members += self.property(struct, field, own, value)
-                shown.append((own, field.kind))
-            for item, flag in field.flags:
-                members += self.fill('getter' if value else 'flag', name=name, own=self.case(flag),
-                                     type=self.types['bool'], doc=self.doc(item.doc, flag),
-                                     value=f'({value} & {item.value}) != 0')
-                shown.append((self.case(flag), 'bool'))
+        name, members, shown, call = self.type_name(struct.c_name), '', [], '' if struct.is_options else self.call
+        for field in [each for each in struct.fields if each.kind != 'skip' and not each.is_argument]:
+            value = '' if struct.is_options else self.fill(
+                'read', field.kind, at=field.at, count=field.count, type=self.type_of(field.kind, field.c_type))
+            has_number = field.kind != 'flags' or value and field.c_name != 'flags'
+            for each in [field, *field.flags] if has_number else field.flags:
+                own = self.name_of(struct, each)
+                bit = f'({value} & {each.item.value}) != 0' if value and each.item else value
+                members += '\n' + self.property(name, each, own, bit)
+                shown.append(f'"{own}", {self.fill("show", each.kind, own=own + call)}')
             if field.kind == 'mask':
-                members += self.fill('has', doc=self.doc(f'Whether this one is among the {own}.', ''),
-                                     type=self.type_name(field.element), value=value)
-        call = '' if struct.is_options else self.call
+                members += '\n' + self.fill('has', doc=self.doc(f'Whether this one is among the {own}.', ''),
+                                            type=self.type_name(field.c_type), value=value)
         users, puts = self.encoded(struct) if struct.is_options else ('', [])
+        ends = '\n' + self.fill('options' if struct.is_options else 'answer', name=name, size=struct.size, users=users,
+                         puts='\n        '.join(puts))
         return self.fill(
-            'options' if struct.is_options else 'answer', name=name, members=members, size=struct.size, users=users,
-            doc=self.doc(f'{struct.doc}\n\n{self.fluent if struct.is_options else ""}', name, indent=''),
-            access=self.internal if struct.c_name in INTERNAL else 'public ', puts='\n        '.join(puts),
-            values=', '.join(f'"{own}", {self.show.get(kind, "{own}").format(own=own + call)}' for own, kind in shown))
+            'class', name=name, members=(members + ends if struct.is_options else ends + members).lstrip('\n'),
+            doc=self.doc(f'{struct.doc}\n\n{self.fill("fluent") if struct.is_options else ""}', name, indent=''),
+            access=self.internal if struct.c_name in INTERNAL else 'public ', values=', '.join(shown))
+
+    def property(self, name, field, own, value):
+        """A value of an answer, or a field of options. An element of a map is a number and bytes."""
+        words = {'name': name, 'own': own, 'type': self.type_of(field.kind, field.c_type), 'value': value,
+                 'single': self.case(field.c_name[:-1]), 'camel': own[0].lower() + own[1:]}
+        if field.kind == 'enum':
+            words['zero'] = next((item.name for item in self.model.types[field.c_type].items if item.value == 0), None)
+        elif field.kind == 'map':
+            element = self.model.structs[field.c_type].fields
+            words['number'], words['bytes'] = [self.camel(each.c_name) for each in element if each.kind != 'skip']
+        words.update((word, self.fill(word, field.kind, **words)) for word in ('declared', 'taken', 'set'))
+        return self.fill('getter' if value else 'property', field.kind, doc=self.doc(field.doc, field.c_name), **words)
 
     def encoded(self, struct):
         """The parameters of a class of options' encode(), and the calls that put its fields where C has them."""
         users, puts = [], []
         for field in [each for each in struct.fields if each.kind != 'skip']:
-            own, is_optional = self.name_of(struct, field), bool(field.applies) and field.kind != 'tag'
-            value = self.puts.get((field.kind, is_optional), self.puts.get(field.kind, '{own}')).format(
-                own=own, type=self.type_of(field), pascal=self.pascal(field.c_name))
+            own, user = self.name_of(struct, field), f'{self.camel(field.c_name)}User'
+            value = self.fill('put', field.kind, own=own, type=self.type_of(field.kind, field.c_type),
+                              pascal=self.pascal(field.c_name))
             if field.kind == 'callback':
-                users.append(f'{self.types["address"]} {self.camel(field.c_name)}User')
-                value = f'"{field.c_type}", {self.camel(field.c_name)}User'
-            elif field.kind == 'list':
-                is_argument = f'{struct.c_name}.{field.c_name}' in ARGUMENTS
-                users += [f'{self.types["tag"]}[] {field.c_name}'] if is_argument else []
-                value = f'{struct.count_of(field).at}, {field.c_name if is_argument else own}'
+                users.append(f'{self.fill("type", "address")} {user}')
+                value = f'"{field.c_type}", {user}'
+            elif field.kind in ('list', 'map'):
+                users += [f'{self.fill("type", "tag")}[] {field.c_name}'] if field.is_argument else []
+                value = f'{struct.count_of(field).at}, {field.c_name if field.is_argument else own}'
             elif field.kind == 'flags':
-                tests = [(item, self.case(flag)) for item, flag in field.flags]
+                tests = [(each.item, self.case(each.c_name)) for each in field.flags]
                 tests += [(each.applies, f'{self.name_of(struct, each)} != null')
                           for each in struct.fields if each.applies]
                 value = ' | '.join(f'({test} ? {item.value} : 0)' for item, test in tests)
             puts.append(f'to.{self.case("put")}({field.at}, {value});')
         return ', '.join(users), puts
 
-    def property(self, struct, field, own, value):
-        """A property. An element of a list is a number, or a number and bytes: then the list is a map."""
-        own_type, enum = self.type_of(field), self.model.enum_of(field.c_type)
-        element, number, size = self.model.structs.get(field.element), None, None
-        if element:
-            number, size = [self.camel(each.c_name) for each in element.fields if each.kind != 'skip']
-        kind = ('map' if element else 'optional' if field.applies and field.kind != 'tag' else
-                'size' if field.kind == 'u64' and not self.model.is_unbounded(field) else field.kind)
-        template = 'getter' if value else f'of {kind}' if f'of {kind}' in self.templates else 'property'
-        return self.fill(template, name=self.type_name(struct.c_name), own=own, type=own_type, value=value,
-                         number=number, bytes=size, doc=self.doc(field.doc, field.c_name),
-                         single=self.case(field.c_name[:-1]),
-                         zero=enum and next((enum.short(item) for item in enum.items if item.value == 0), None),
-                         boxed='Integer' if own_type == 'int' else own_type, camel=own[0].lower() + own[1:])
+    def member(self, doc, kind, name, parameters, steps):
+        declared = ', '.join(f'{each.type} {each.own}' for each in parameters)
+        return '\n' + self.fill('method', doc=doc, head=f'{kind} {name}({declared})',
+                                steps='\n        '.join(f'{step};' for step in steps if step))
 
-    def method(self, owner, name, function, arguments, is_part):
-        """A method that forwards; is_part: the form for a part of a buffer."""
-        name = self.case(self.method_names.get(name, name))
-        passed, parameters, steps, stream, result = [*self.first.get(owner, self.first[None])], [], [], '', None
-        if is_part:
-            passed[-1] = self.part
-            parameters = [(self.types['u64'], 'offset', ''), (self.types['u64'], 'length', '')]
-            steps.append(f'{self.case("check")}(offset, length)')
+    def shorter(self, kind, name, parameters, left_out, instead):
+        """A method without one of the parameters, which gives a value instead to the method that has it."""
+        link = self.fill('link', name=name, types=', '.join(each.type for each in parameters))
+        given = ', '.join(instead if each is left_out else each.own for each in parameters)
+        return self.member(self.doc(f'Does the same as {link}, with no {left_out.own}.', ''), kind, name,
+                           [each for each in parameters if each is not left_out],
+                           [f'{"return " if kind != "void" else ""}{name}({given})'])
+
+    def method(self, owner, name, function, arguments):
+        """A method of a class that forwards; owner 'part': of a buffer, for a part of it."""
+        name = self.case(self.fill('renamed', name) or name)
+        text, described = self.sections(function.doc)
+        passed, stream, returned, made, answer = [self.fill('self', owner)], '', 'void', '', ''
+        parameters = [Parameter(self.fill('type', 'u64'), own, '') for own in ('offset', 'length') if owner == 'part']
+        steps = [self.fill('check', 'part')] if owner == 'part' else []
         for kind, c_type, c_name in arguments:
             own, c_type = 'options' if c_name == 'desc' else self.camel(c_name), c_type.rstrip(' *')
-            own_type = self.types.get(kind) or self.type_name(c_type)
-            if kind in self.outs:
-                result = [each.format(type=own_type) for each in self.outs[kind]]
-                passed.append(result[2])
-            elif owner == 'buffer' and c_name == 'size':
-                passed.append(self.casts.get('u64', '{own}').format(own='length' if is_part else self.size))
-            else:
-                parameters.append((own_type, own, c_name))
-                passed.append(self.casts.get(kind, '{own}').format(own=own))
+            own_type, size = self.type_of(kind, c_type), self.fill('size', owner) if c_name == 'size' else ''
+            passed.append(size or self.fill('pass', kind, own=own))
+            if kind.startswith(('out', 'answer')):
+                returned = own_type
+                made, answer = [self.fill(word, kind, type=own_type) for word in ('made', 'result')]
+            elif not size:
+                parameters.append(Parameter(own_type, own, '' if kind == 'pause' else described.get(c_name, '')))
                 if kind == 'u64':
-                    steps.append(self.check[self.model.is_unbounded(function)].format(own=own))
-                if kind == 'stream':
-                    stream = own
-                elif kind == 'options' and any(each.kind == 'stream' for each in self.model.structs[c_type].fields):
-                    stream = self.stream_of.format(own=own)
-        text, described = self.sections(function.doc)
-        kind, declare, _, value = result or ('void', '', '', '')
-        less = ''
-        if arguments[:1] and arguments[0][0] == 'pause':  # of the tag, or of tags that follow the options
-            tags = [(self.all_tags, 'tags', 'tags')] if owner == 'context' else []
-            parameters, described = parameters + tags, {'tags': 'none: every tag', 'bytes': described.get('bytes')}
-            steps = [self.pauses[owner].format(name=name, c_name=function.c_name, runs=self.runs[not value])]
-            less = self.member(self.doc('Does the same as the other method, with no options.', ''),
-                               f'public {kind} {name}({self.all_tags + " tags" if tags else ""})',
-                               f'return {name}(new {parameters[0][0]}(){", tags" if tags else ""})')
+                    is_unbounded = self.model.is_unbounded(function)
+                    steps.append(self.fill('check', 'unbounded' if is_unbounded else '', own=own))
+                fields = self.model.structs[c_type].fields if kind == 'options' else []
+                if kind == 'stream' or any(field.kind == 'stream' for field in fields):
+                    stream = self.fill('stream', kind, own=own)
+        is_pause = bool(arguments) and arguments[0][0] == 'pause'
+        if is_pause:  # of the tag, or of tags that follow the options
+            parameters += [Parameter(self.fill('tags'), 'tags', 'none: every tag')] if owner == 'context' else []
+            by = 'tag' if owner == 'tag' else arguments[-1][0]
+            steps = ['return ' + self.fill('pause', by, name=name, c_name=function.c_name)]
         else:
-            steps += [each.format(
-                open=self.opens.get(owner, self.opens[None]), stream=self.on.format(stream) if stream else '',
-                call=f'Native.{function.c_name}({", ".join(passed)})', close='))' if stream else ')', declare=declare,
-                end=value and f'return {value}', declared=declare and declare + '; ',
-                ended=value and f'; return {value}') for each in self.body]
-        doc = [('param', own, described.get(c_name, '')) for _, own, c_name in parameters]
-        doc += [('returns', None, described['bytes'])] if result and described.get('bytes') else []
-        optional = 0
-        while optional < len(parameters) and described.get(parameters[-1 - optional][2], '').startswith('null:'):
-            optional += 1
-        return self.overloads(self.doc(text, name, doc), kind, name, parameters, optional, steps) + less
-
-
-def setter(declared, parameter='$type value', code='$own = value', method='$own'):
-    """For Java: a field of options, and the method that sets it."""
-    return f'\n    {declared};\n\n$doc    public $name {method}({parameter}) {{ {code}; return this; }}\n'
+            call = f'Native.{function.c_name}({", ".join(passed)})'
+            call = self.fill('on', stream=stream, call=call) if stream else call
+            steps += [made, self.fill('run', owner, call=call), answer and f'return {answer}']
+        doc = [('param', each.own, each.doc) for each in parameters]
+        doc += [('returns', None, described['bytes'])] if returned != 'void' and described.get('bytes') else []
+        optional = [*itertools.takewhile(lambda each: each.doc.startswith('null:'), parameters[::-1])]
+        default = self.fill('default')
+        taken = [each._replace(own=f'{each.own} {default}') if default and each in optional else each
+                 for each in parameters]
+        made = self.member(self.doc(text, name, doc), returned, name, taken, steps)
+        if is_pause:
+            made += self.shorter(returned, name, parameters, parameters[0], f'new {parameters[0].type}()')
+        for i, each in enumerate(optional if not default else []):
+            made += self.shorter(returned, name, parameters[:len(parameters) - i], each, 'null')
+        return made
 
 
 class Java(Compiled):
-    language, prefix, internal = 'java', '', ''
+    language, suffix, prefix, internal, call = 'java', '.java', '', '', '()'
     case = Writer.camel
-    types = {'bool': 'boolean', 'u32': 'int', 'i32': 'int', 'u64': 'long', 'address': 'long', 'name': 'String',
-             'text': 'String', 'bytes': 'byte[]', 'mask': 'int', 'flags': 'int', 'events': 'int', 'tag': 'Tag',
-             'stream': 'Stream', 'ticket': 'Ticket', 'event': 'WatchEvent'}
-    reads = {'u32': 'fields.getInt({at})', 'u64': 'fields.getLong({at})', 'address': 'fields.getLong({at})',
-             'bool': 'fields.getInt({at}) != 0', 'enum': '{type}.of(fields.getInt({at}))',
-             'event': '{type}.of(fields.getInt({at}))', 'name': 'Struct.text(fields, {at}, {count})',
-             'bytes': 'Struct.bytes(fields, {at}, {count})'}
-    puts = {'enum': '{own}.value()', 'events': '{own} != 0 ? {own} : default{pascal}()',
-            ('enum', True): '{own} == null ? 0 : {own}.value()', ('i32', True): '{own} == null ? 0 : {own}'}
-    words = {'sealed': 'final', 'fields': 'final java.nio.ByteBuffer', 'show_all': 'Struct.show',
-             'bit': 'value.value()', 'to_string': '@Override\n    public String toString()'}
-    show, call = {'address': 'Struct.hex({own})', 'bytes': 'Struct.hex({own})'}, '()'
-    fluent = 'Each method changes this object and returns it.'
-    no_flag, method_names = [], {}
-    # How a method of a class calls C with its handle, and the arguments that come first.
-    opens = {'tag': 'context.run(self -> ', 'buffer': 'run((context, self) -> ', None: 'run(self -> '}
-    first = {'tag': ['self', 'number'], 'buffer': ['context', 'self'], None: ['self']}
-    on, body = '{}.run(on -> ', ['{declare}', '{open}{stream}{call}{close}', '{end}']
-    part, size, all_tags, runs = 'self + offset', 'size', 'Tag...', ('ProgressCall.run', 'Ticket.start')
-    pauses = {'context': 'return {runs}(handle, Native::{c_name}, options, tags)',
-              'tag': 'return context.{name}(options, (Tag) this)'}
-    casts = {'options': '{own} == null ? null : {own}.encode()', 'tag': '{own}.number()', 'enum': '{own}.value()',
-             'stream': 'on'}
-    check = ['Text.checkSize("{own}", {own})', 'Text.checkSizeOrAll("{own}", {own})']
-    stream_of = '({own} == null ? Stream.DEFAULT : {own}.stream)'
-    # The type of the answer, how it is declared and passed, and its value.
-    outs = {'out_u64': ('long', 'long[] out = new long[1]', 'out', 'out[0]'), 'out_ticket': ('Ticket', '', '', ''),
-            'out_tag': ('Tag', 'int[] out = new int[1]', 'out', 'new Tag((Context) this, out[0])'),
-            'out_handle': ('byte[]', 'byte[] out = new byte[Context.IPC_HANDLE_SIZE]', 'out', 'out'),
-            'answer': ('{type}', 'byte[] out = {type}.bytesForC()', 'out', 'new {type}(out)')}
-    templates = {
-        'getter': '\n$doc    public $type $own() { return $value; }\n',
-        'flag': setter('boolean $own', '', '$own = true'),
-        'property': setter('$type $own'),
-        'of list': setter('final java.util.List<Integer> $own = new java.util.ArrayList<>()', 'int value',
-                          '$own.add(value)', '$single'),
-        'of map': setter('final java.util.Map<Integer, Long> $own = new java.util.TreeMap<>()',
-                         'int $number, long $bytes', '$own.put($number, Text.checkSize("$bytes", $bytes))', '$single'),
-        'of events': setter('int $own', 'WatchEvent... value', '$own = java.util.Arrays.stream(value)'
-                            '.mapToInt(each -> each.value()).reduce(0, (a, b) -> a | b)'),
-        'of optional': setter('$boxed $own'),
-        'of enum': setter('$type $own = $type.$zero'),
-        'of stream': setter('Stream $own = Stream.DEFAULT'),
-        'of size': setter('long $own', 'long value', '$own = Text.checkSize("$own", value)'),
-        'item': '$doc    $upper($value)',
-        'enum class': '''${doc}public enum $name {
-$items;
-
-    private final int value;
-
-    $name(int value) { this.value = value; }
-
-    /** The number in the C interface. */
-    public int value() { return value; }
-
-    /** The constant with that number; null: it is of a newer library. */
-    static $name of(int value) {
-        return java.util.Arrays.stream(values()).filter(each -> each.value == value).findFirst().orElse($unknown);
-    }
-}
-'''}
-    # The base of a class of forwarding methods: its name, and the parameters of its constructor.
-    bases = {'tag': ('TagNumber', 'Context context, int number'),
-             'buffer': ('NativeBlock', 'Handle handle, Handle context, long size, boolean isImport'),
-             None: ('NativeObject', 'Handle handle')}
-
-    def calls(self, owner, methods):
-        name, (base, parameters) = f'{self.pascal(owner)}Calls', self.bases.get(owner, self.bases[None])
-        passed = ', '.join(each.split()[1] for each in parameters.split(', '))
-        return (f'/** The methods of a {owner} that only forward to the C interface. */\nabstract class {name} extends '
-                f'{base} {{\n    {name}({parameters}) {{ super({passed}); }}\n{methods}}}\n')
 
     def doc(self, doc, otherwise, tags=(), indent='    '):
         """A javadoc comment."""
@@ -625,72 +489,10 @@ $items;
         made = [('<p>' if i and part[0] != '@' else '') + part for i, part in enumerate(made)]
         return self.comment(made, indent, '/** ', ' * ', ' */')
 
-    def save(self, name, body):
-        hand = self.members / f'{name}.java' if self.members else None
-        if hand and hand.exists():
-            body = body.rstrip()[:-1] + '\n' + hand.read_text().split('*/\n', 1)[1].strip('\n') + '\n}\n'
-        (self.out / f'{name}.java').write_text(
-            f'/* SPDX-License-Identifier: Apache-2.0 */\n/* {NOTICE} */\npackage io.gmm;\n\n{body}')
-
-    def overloads(self, doc, kind, name, parameters, optional, steps):
-        """The method, and one without each of the last parameters that may be null."""
-        made = ''
-        for left in range(len(parameters), len(parameters) - optional - 1, -1):
-            taken = ', '.join(f'{each} {own}' for each, own, _ in parameters[:left])
-            made += self.member(doc, f'public {kind} {name}({taken})', *steps)
-            if left:
-                types = ', '.join(each for each, _, _ in parameters[:left])
-                doc = self.doc(f'Does the same as {{@link #{name}({types})}} with null.', '')
-                given = ', '.join([own for _, own, _ in parameters[:left - 1]] + ['null'])
-                steps = [f'{"return " if kind != "void" else ""}{name}({given})']
-        return made
-
 
 class CSharp(Compiled):
-    language, prefix, internal = 'csharp', 'Gmm', 'internal '
+    language, suffix, prefix, internal, call = 'csharp', '.cs', 'Gmm', 'internal ', ''
     case = Writer.pascal
-    types = {'bool': 'bool', 'u32': 'int', 'i32': 'int', 'u64': 'long', 'address': 'IntPtr', 'name': 'string',
-             'text': 'string', 'bytes': 'byte[]', 'mask': 'int', 'flags': 'int', 'tag': 'GmmTag', 'stream': 'GmmStream',
-             'ticket': 'GmmTicket', 'event': 'GmmWatchEvents', 'events': 'GmmWatchEvents'}
-    reads = {'u32': 'fields.Int({at})', 'u64': 'fields.Long({at})', 'address': 'fields.Address({at})',
-             'bool': 'fields.Int({at}) != 0', 'enum': '({type})fields.Int({at})', 'event': '({type})fields.Int({at})',
-             'name': 'fields.Text({at}, {count})', 'bytes': 'fields.Bytes({at}, {count})'}
-    puts = {'enum': '(int){own}', ('enum', True): '(int)({own} ?? 0)', ('i32', True): '{own} ?? 0',
-            'address': '(long){own}', 'events': '(int)({own} == {type}.None ? Default{own} : {own})'}
-    words = {'sealed': 'sealed partial', 'fields': 'readonly Struct', 'show_all': 'Show.All', 'bit': '(int)value',
-             'to_string': '/// <inheritdoc/>\n    public override string ToString()'}
-    show, call, fluent = {}, '', ''
-    no_flag = [('NONE', 0, 'In options it means all that they concern.')]
-    method_names = {'export_handle': 'export'}
-    opens = {'tag': 'new Use(context.handle)', 'buffer': 'Using()', None: 'new Use(handle)'}
-    first = {'tag': ['self.Address', '(uint)Number'], 'buffer': ['context.DangerousGetHandle()', 'self.Address'],
-             None: ['self.Address']}
-    on = 'using (Use on = new Use({})) '
-    body = ['using (Use self = {open}) {stream}{{ {declared}{call}{ended}; }}']
-    part, size, all_tags = '(IntPtr)((long)self.Address + offset)', 'Size', 'params GmmTag[]'
-    runs = ('ProgressCall.Run', 'new GmmTicket')
-    pauses = {'context': 'return {runs}(handle, Native.{c_name}, options, tags)',
-              'tag': 'return context.{name}(options, this)'}
-    casts = {'options': '{own}?.Encode()', 'tag': '(uint){own}.Number', 'enum': '(uint){own}', 'stream': 'on.Address',
-             'u64': '(ulong){own}', 'u32': '(uint){own}'}
-    check = ['Show.CheckSize("{own}", {own})', 'Show.CheckSize("{own}", {own}, true)']
-    stream_of = '{own}?.Stream'
-    outs = {'out_u64': ('long', '', 'out ulong returned', '(long)returned'), 'out_ticket': ('GmmTicket', '', '', ''),
-            'out_tag': ('GmmTag', '', 'out uint tag', 'new GmmTag(this, tag)'),
-            'out_handle': ('byte[]', 'byte[] bytes = new byte[GmmContext.IpcHandleSize]', 'bytes', 'bytes'),
-            'answer': ('{type}', 'byte[] info = {type}.BytesForC()', 'info', 'new {type}(info)')}
-    templates = {
-        'getter': '\n$doc    public $type $own => $value;\n',
-        'flag': '\n$doc    public bool $own { get; set; }\n',
-        'property': '\n$doc    public $type $own { get; set; }\n',
-        'of list': '\n$doc    public IList<int> $own { get; } = new List<int>();\n',
-        'of map': '\n$doc    public IDictionary<int, long> $own { get; } = new Dictionary<int, long>();\n',
-        'of optional': '\n$doc    public $type? $own { get; set; }\n',
-        'of size': '\n    private long $camel;\n\n$doc    public long $own {\n        get => $camel;\n'
-                   '        set => $camel = Show.CheckSize("$own", value);\n    }\n',
-        'item': '$doc    $pascal = $value',
-        'enum class': '${doc}${attribute}public enum $name {\n$items\n}\n'}
-    made = ''
 
     def doc(self, doc, otherwise, tags=(), indent='    '):
         """A summary of XML."""
@@ -700,133 +502,98 @@ class CSharp(Compiled):
         return self.comment([f'<{tag}>{html.escape(" ".join(part), quote=False)}</{tag.split()[0]}>'
                              for tag, part in parts], indent, '/// ', '/// ', '')
 
-    def write(self):
-        super().write()
-        (self.out / 'Values.cs').write_text(
-            f'/* SPDX-License-Identifier: Apache-2.0 */\n/* {NOTICE} */\nusing System;\n'
-            f'using System.Collections.Generic;\n\nnamespace Gmm {{\n{self.made}}}\n')
-
-    def save(self, name, body):
-        self.made += '\n' + body
-
-    def calls(self, owner, methods):
-        return f'public sealed partial class Gmm{self.pascal(owner)} {{{methods}}}\n'
-
-    def overloads(self, doc, kind, name, parameters, optional, steps):
-        taken = ', '.join(f'{each} {own}' + (' = null' if i >= len(parameters) - optional else '')
-                          for i, (each, own, _) in enumerate(parameters))
-        return self.member(doc, f'public {kind} {name}({taken})', *steps)
-
 
 class Python(Writer):
     """A module of enums and of answers, which are named tuples; and for SWIG, the fields of options in C."""
     language = 'python'
-    names = {'gmm_tag_info': 'TagInfo', 'gmm_oom_info': 'OutOfMemoryInfo', 'GMM_DEVICE_': 'Capability',
-             'GMM_IPC_ROUTE_': 'IpcRoute', 'GMM_WATCH_': 'WatchEvent', 'GMM_': 'PauseFlags'}
-    types = {'bool': 'bool', 'name': 'str', 'bytes': 'bytes', 'event': 'WatchEvent'}
-    number, text_of = "struct.unpack_from('{code}', data, {at})[0]", "struct.unpack_from('{count}s', data, {at})[0]"
-    reads = {'u32': number, 'bool': f'{number} != 0', 'bytes': text_of,
-             'name': text_of + ".partition(b'\\0')[0].decode()",
-             **dict.fromkeys(('enum', 'event', 'flags'), f'_known({{type}}, {number})'),
-             'mask': f'tuple(_known({{type}}, bit) for bit in range(32) if {number} >> bit & 1)'}
+
     def doc(self, doc, otherwise, indent='    '):
         text = '\n\n'.join(self.text(doc, otherwise)).replace('\\', '\\\\').replace('"', "'")
         return self.comment(text.split('\n'), indent, '"""', '', '"""')
 
     def type_name(self, c_name):
-        return self.names.get(c_name) or super().type_name(c_name)
+        return self.fill('renamed', c_name) or super().type_name(c_name)
 
     def type_of(self, field):
         if field.kind == 'flags':
-            return self.enum_name(self.model.flags_of(field.flags[0][0]))
-        return (self.type_name(field.element or field.c_type) if field.kind in ('enum', 'mask')
-                else self.types.get(field.kind, 'int'))
+            return self.enum_name(field.flags[0].enum)
+        if field.kind == 'mask':
+            return f'[{self.type_name(field.c_type)}]'
+        return self.type_name(field.c_type) if field.kind == 'enum' else self.fill('type', field.kind)
 
     def enum_name(self, one):
         return (self.type_name(one.c_name) if one.c_name else
-                self.names.get(one.prefix) or self.pascal(one.prefix[len('GMM_'):]) + 'Flags')
+                self.fill('renamed', one.prefix) or self.pascal(one.prefix[len('GMM_'):]) + 'Flags')
 
     def write(self):
         self.out.mkdir(parents=True, exist_ok=True)
-        made = ['# SPDX-License-Identifier: Apache-2.0\n"""The answers, enums and constants of the C interface.\n\n'
-                f'{NOTICE}\n"""\nfrom __future__ import annotations\n\nimport enum\nimport struct\n'
-                'from typing import NamedTuple\n\n'
-                + ''.join(f'{name[len("GMM_"):]} = {value}\n' for name, value in self.model.constants.items()),
-                'def _known(kind, value: int):\n    """The enumerator; a number of a newer library stays a number."""\n'
-                '    try:\n        return kind(value)\n    except ValueError:\n        return value\n',
-                'def _text(answer, addresses):\n    """Addresses in hexadecimal, and words for no limit."""\n'
-                '    shown = (hex(value) if name in addresses else "no limit" if value == NO_LIMIT else repr(value)\n'
-                '             for name, value in zip(answer._fields, answer))\n'
-                '    return f"{type(answer).__name__}({\', \'.join(map(\'=\'.join, zip(answer._fields, shown)))})"\n']
-        made += [self.enum(one) for one in self.model.enums if not one.c_name or one in self.model.types]
-        made += [self.answer(struct) for struct in self.model.values if not struct.is_options]
-        (self.out / 'values.py').write_text('\n\n'.join(made))
-
-    def before(self, struct):
-        """The tables by which fields.c reads options, and the elements of their lists."""
-        elements = [self.model.structs.get(field.c_type) for field in struct.fields if field.pointer]
-        return ''.join(map(self.table, [*filter(None, elements), struct])) if struct.is_options else ''
-
-    def table(self, struct):
-        rows = ''
-        for field in struct.fields:
-            kind, more = field.code, ''
-            callback, count = re.fullmatch(r'gmm_(\w+)_callback', field.c_type), struct.count_of(field)
-            if callback:
-                kind, more = 'C', f', .callback = (void (*)(void))callback_{callback[1]}'
-            elif field.pointer and count:
-                element = f'&{field.c_type}_struct' if field.c_type in self.model.structs else 'NULL'
-                kind, more = 'L', f', .count_at = {count.at}, .element = {element}'
-            elif field.pointer:
-                kind = 's' if field.c_type == 'char' else 'P'
-            elif field.c_type in self.model.structs or field.c_name in ('struct_size', 'reserved'):
-                continue  # a host allocator, which stays in C
-            rows += f'    {{"{field.c_name}", \'{kind}\', {field.at}{more}}},\n'
-        has_size = int(struct in self.model.values)
-        return (f'%{{\nstatic const StructType {struct.c_name}_struct = {{sizeof({struct.c_name}), {has_size}, '
-                f'(const StructField[]){{\n{rows}    {{NULL}}}}}};\n%}}\n')
+        classes = [self.enum(one) for one in self.model.enums if not one.c_name or one.c_name in self.model.types]
+        classes += [self.answer(struct) for struct in self.model.values if not struct.is_options]
+        constants = [f'{name[len("GMM_"):]} = {value}' for name, value in self.model.constants.items()]
+        (self.out / 'values.py').write_text(self.fill(
+            'file', constants='\n'.join(constants), classes='\n\n'.join(classes).rstrip()))
+        (self.out / 'values.i').write_text(self.typemaps())
 
     def enum(self, one):
-        body = f'class {self.enum_name(one)}(enum.{"IntEnum" if one.c_name else "IntFlag"}):\n'
-        body += self.doc(one.doc, self.enum_name(one))
+        body = self.doc(one.doc, self.enum_name(one))
         for item in one.items:
-            body += f'    {re.sub("^CAN_", "", one.short(item))} = {item.value}\n'
+            body += f'    {re.sub("^CAN_", "", item.name)} = {item.value}\n'
             body += self.doc(item.doc, '') if item.doc else ''
-        return body
+        return self.fill('enum', name=self.enum_name(one), base='IntEnum' if one.c_name else 'IntFlag',
+                         body=body.rstrip())
 
     def answer(self, struct):
-        name, fields = self.type_name(struct.c_name), ''
-        values = ',\n            '.join(map(self.read, self.shown(struct)))
-        for field in self.shown(struct):
-            kind = f'tuple[{self.type_of(field)}, ...]' if field.kind == 'mask' else self.type_of(field)
-            fields += f'    {field.c_name}: {kind}\n' + self.doc(field.doc, field.c_name)
-        addresses = [field.c_name for field in self.shown(struct) if field.kind == 'address']
-        return (f'class {name}(NamedTuple):\n' + self.doc(struct.doc, name) + fields
-                + f'\n    @classmethod\n    def unpack(cls, data: bytes) -> {name}:\n'
-                f'        """From the bytes of a {struct.c_name}; what an older library lacks is 0."""\n'
-                f'        data = bytes(data[:{struct.size}]).ljust({struct.size}, b\'\\0\')\n'
-                f'        return cls(\n            {values})\n'
-                f'\n    def __repr__(self) -> str:\n        return _text(self, {addresses})\n')
+        name, layout = self.type_name(struct.c_name), '='
+        shown = [field for field in struct.fields if field.kind != 'skip']
+        for field in struct.fields:
+            size = field.size * max(field.count, 1)
+            layout += f'{size}x' if field not in shown else f'{size}s' if field.count else field.code
+        body, kinds = self.doc(struct.doc, name), [self.type_of(field) for field in shown]
+        for field, kind in zip(shown, kinds):
+            kind = f'tuple{kind[:-1]}, ...]' if field.kind == 'mask' else kind
+            body += f'    {field.c_name}: {kind}\n' + self.doc(field.doc, field.c_name)
+        return self.fill('answer', name=name, c_name=struct.c_name, body=body, layout=layout, kinds=', '.join(kinds),
+                         addresses=[field.c_name for field in shown if field.kind == 'address'])
+
+    def typemaps(self):
+        """For SWIG: the handles and structs, with the tables by which fields.c reads options."""
+        made = ''.join(f'GMM_HANDLE({name}, HANDLE_{name[len("gmm_"):].upper()})\n' for name in self.model.handles)
+        for struct in self.model.structs.values():
+            is_value, kind = struct in self.model.values, 'OPTIONS' if struct.is_options else 'ANSWER'
+            if is_value and struct.is_options:
+                elements = [self.model.structs.get(field.c_type) for field in struct.fields if field.pointer]
+                made += ''.join(map(self.table, [*filter(None, elements), struct]))
+            made += f'GMM_{kind}({struct.c_name})\n' if is_value else f'%ignore {struct.c_name};\n'
+        return made
+
+    def table(self, struct):
+        """The fields of a struct as fields.c reads them. A host allocator stays in C."""
+        rows = ''
+        for field in struct.fields:
+            is_list, is_struct = field.kind in ('list', 'map'), field.c_type in self.model.structs
+            code = 'L' if is_list else 'P' if field.pointer else field.code
+            code = {'callback': 'C', 'text': 's'}.get(field.kind, code)
+            more = f', .callback = (void (*)(void))callback_{field.c_type[len("gmm_"):-len("_callback")]}'
+            if is_list:
+                element = f'&{field.c_type}_struct' if is_struct else 'NULL'
+                more = f', .count_at = {struct.count_of(field).at}, .element = {element}'
+            if field.c_name not in ('struct_size', 'reserved') and (code in 'CL' or not is_struct):
+                rows += f'    {{"{field.c_name}", \'{code}\', {field.at}{more if code in "CL" else ""}}},\n'
+        return self.fill('table', name=struct.c_name, rows=rows, has_size=int(struct in self.model.values))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--language', required=True, choices=['java', 'csharp', 'python'])
-    for name in ('--include', '--out', '--members'):
-        parser.add_argument(name, type=pathlib.Path, required=name in ('--include', '--out'))
-    parser.add_argument('--swig', default='swig')
-    parser.add_argument('rest', nargs='*', metavar='ARGUMENT_OF_SWIG')
+    parser.add_argument('--include', required=True, type=pathlib.Path)
+    parser.add_argument('--out', required=True, type=pathlib.Path)
+    parser.add_argument('swig', nargs='*', metavar='SWIG ARGUMENT', help='writes the calls')
     options = parser.parse_args()
-    if options.language != 'python':
-        shutil.rmtree(options.out, ignore_errors=True)
-    writer = {'java': Java, 'csharp': CSharp, 'python': Python}[options.language](
-        Model(options.include), options.out, options.members)
-    writer.write()
-    (options.out / 'values.i').write_text(writer.typemaps())
-    if options.rest:
-        paths = [f'-I{path}' for path in (options.out, options.include, pathlib.Path(__file__).parent)]
-        sys.exit(subprocess.run([options.swig, f'-{options.language}', '-Wall', '-Werror', '-MD', *paths,
-                                 '-outdir', str(options.out), *options.rest]).returncode)
+    {'java': Java, 'csharp': CSharp, 'python': Python}[options.language](Model(options.include), options.out).write()
+    if options.swig:
+        paths = [f'-I{path}' for path in (options.out, options.include, HERE)]
+        sys.exit(subprocess.run([options.swig[0], f'-{options.language}', '-Wall', '-Werror', '-MD', *paths,
+                                 '-outdir', options.out, *options.swig[1:]]).returncode)
 
 
 if __name__ == '__main__':

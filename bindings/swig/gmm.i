@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The shared interface: what every language sees. It holds no code of any language. A language's own file says %module,
- * supplies the typemaps that ../README.md lists, includes the values.i that generate.py writes, and then includes this
- * file.
+ * supplies the typemaps that ../README.md lists, and then includes this file.
  */
 %{
 #include <stdlib.h>
@@ -14,6 +13,11 @@
 #define GMM_API
 #define GMM_NOEXCEPT
 #define GMM_NODISCARD
+/* The numbers of <stdint.h> that the headers name. */
+%ignore UINT64_MAX;
+%ignore UINT32_MAX;
+#define UINT64_MAX 0xffffffffffffffffull
+#define UINT32_MAX 0xffffffffu
 
 %include "arguments.i"
 /* Text, which the languages read from gmm_version_string(). */

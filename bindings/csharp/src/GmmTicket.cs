@@ -105,9 +105,6 @@ namespace Gmm
             return ended;
         }
 
-        private static bool IsCancelled(Outcome ended) =>
-            ended.Failure?.SourceException is GmmException error && error.Result == GmmResult.Cancelled;
-
         /// <summary>Whether it has ended, with success or failure.</summary>
         public bool IsDone => Look(0) != null;
 
@@ -215,13 +212,12 @@ namespace Gmm
                     Wait();
                 }
                 reported = true;
-                if (IsCancelled(outcome))
+                if (outcome.Failure?.SourceException is GmmException error && error.Result == GmmResult.Cancelled)
                 {
                     undone.Cancel();
                     undone.Token.ThrowIfCancellationRequested();
                 }
-                outcome.Failure?.Throw();
-                return outcome.Bytes;
+                return Result;
             }, undone.Token, TaskCreationOptions.LongRunning, TaskScheduler.Default);
         }
 
@@ -244,8 +240,7 @@ namespace Gmm
             base.Dispose();
             if (!reported && !cancelAsked)
             {
-                reported = true;
-                outcome.Failure?.Throw();
+                _ = Result; // throws
             }
         }
 

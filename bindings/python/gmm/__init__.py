@@ -15,23 +15,21 @@ from gmm import _native
 
 _native.require_main_interpreter()
 
-from gmm._context import Context
+from gmm._context import Context, Watcher
 from gmm._core.array import Array, asarray, from_dlpack
-from gmm._core.buffer import Buffer, Pin
+from gmm._core.buffer import Buffer, Heap, Pin
 from gmm._core.enums import (
     DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend,
     Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, TicketState, Usm,
     WatchEvent)
 from gmm._core.errors import ClosedError, Error
 from gmm._core.errors import ERRORS as _ERRORS
-from gmm._core.heap import Heap
 from gmm._core.values import (
     BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo,
-    TicketInfo)
+    TicketInfo, WatchInfo)
 from gmm._core.stream import Event, Stream
 from gmm._core.tag import Tag
 from gmm._core.ticket import Ticket
-from gmm._core.watch import Watcher, WatchInfo
 from gmm._default import array, context, empty, watch, zeros
 from gmm._native import alloc
 

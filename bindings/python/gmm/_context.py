@@ -2,31 +2,31 @@
 """gmm.Context: one backend with its memory."""
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import os
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from gmm import _native as native
-from gmm._core import sycl, words
-from gmm._core.array import Array, array, asarray, empty, from_dlpack, zeros
-from gmm._core.buffer import Buffer, import_fd, ipc_import, pin
-from gmm._core.enums import Backend, Kind, LogLevel, as_kind, flags, tag_number
-from gmm._core.errors import ERRORS, Error
-from gmm._core.heap import heap
-from gmm._core.scope import Scope
-from gmm._core.stream import event, ipc_import_event, stream
-from gmm._core.tag import Tag, tag, tag_info, tag_numbers
-from gmm._core.ticket import Pausing, wait_in_slices
+from gmm._core import sycl
+from gmm._core.array import Array, array, asarray, empty, from_dlpack, host_view, zeros
+from gmm._core.buffer import Buffer, Heap, Pin
+from gmm._core.enums import (
+    Backend, FdType, Kind, LogLevel, WatchEvent, as_kind, by_name, flags, milliseconds, tag_number)
+from gmm._core.errors import ERRORS, Error, size
+from gmm._core.stream import Event, Stream
+from gmm._core.tag import Tag, tag_options
+from gmm._core.ticket import Pausing, Scope, wait_in_slices
 from gmm._core.values import (
     BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, SnapshotInfo, Statistics,
-    TagInfo)
-from gmm._core.watch import watch
+    TagInfo, WatchInfo)
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from gmm._core.typing import Address, KindLike, Path, TagLike
+    from gmm._core.typing import Address, ContentsLike, FdTypeLike, KindLike, OnWatch, Path, TagLike
 
 InvalidTagError = ERRORS["InvalidTagError"]
 contexts = weakref.WeakSet()  # all contexts that were opened in this process and still live, closed ones too
@@ -46,6 +46,15 @@ def _scope(context, device, tag, kind):
     return {"flags": flags((native.GMM_SCOPE_DEVICE, device is not None), (native.GMM_SCOPE_TAG, tag is not None),
                            (native.GMM_SCOPE_KIND, kind is not None)),
             "device": device, "tag": None if tag is None else tag_number(context, tag), "kind": as_kind(kind)}
+
+
+class Watcher(native.Handle):
+    """A watch of memory or of a budget, until close() or the end of its with block. Context.watch() makes it."""
+
+    __slots__ = ()
+
+    def __repr__(self):
+        return "<gmm.Watcher closed>" if self.closed else "<gmm.Watcher>"
 
 
 class Context(Pausing, native.Handle):
@@ -68,12 +77,7 @@ class Context(Pausing, native.Handle):
         the driver. leak_report: the log hears of the blocks that are live when the context is closed.
         strict_host: on the host backend the CPU faults on DEVICE and VMM memory, as it would with a GPU.
         """
-        if isinstance(backend, str):
-            try:
-                backend = Backend[backend.upper()]
-            except KeyError:
-                names = ", ".join(member.name.lower() for member in Backend)
-                raise ValueError(f"there is no backend {backend!r}; the backends are {names}") from None
+        backend = by_name(Backend, backend)
         if backend == Backend.SYCL or (backend == Backend.AUTO and os.environ.get("GMM_BACKEND") == "sycl"):
             sycl.load_library()
         if log is not None:
@@ -89,9 +93,8 @@ class Context(Pausing, native.Handle):
     def _adopt(self, make, *arguments):
         """Opens the handle with the context that the function makes."""
         self._open("context", None, make, *arguments)
-        self._queues = weakref.WeakSet()
+        self._parts = weakref.WeakSet()  # streams, events and leases, which end before it
         self._sycl_queues = {}
-        self._leases = weakref.WeakSet()
         self._tickets = set()  # operations under way, also those whose ticket the program has dropped
         self._info = ContextInfo.unpack(native.gmm_context_query(self)[1])
         # The library calls this handle. It collects garbage first, and then calls its attribute, the program's handler.
@@ -105,12 +108,10 @@ class Context(Pausing, native.Handle):
             return
         if self._exports:
             super().close()  # raises the error before any stream is closed
-        for lease in members(self._leases):  # they hold the library's context
-            lease.close()
+        for part in members(self._parts):
+            part.close()
         for ticket in list(self._tickets):
             ticket.close()
-        for queue in members(self._queues):
-            queue.close()
         super().close()
 
     def _chosen(self, tags):
@@ -176,18 +177,60 @@ class Context(Pausing, native.Handle):
         else:
             native.gmm_free(self, memory, stream)
 
-    heap = heap
+    def heap(self, kind: KindLike = Kind.DEVICE, *, device: int = 0, tag: TagLike = 0, minimum_extent: int = 0,
+             limit: int = 0, peer_devices: int = 0, exportable: bool = False) -> Heap:
+        """Makes a Heap. Its blocks share no extent with other heaps. exportable: each block has a file descriptor."""
+        made = Heap()
+        made.kind, made.device = Kind(as_kind(kind)), device
+        made._open("heap", self, native.gmm_heap_create, self, {
+            "kind": made.kind, "device": device, "tag": tag_number(self, tag), "minimum_extent": minimum_extent,
+            "limit": limit, "peer_devices": peer_devices, "flags": native.GMM_HEAP_EXPORTABLE if exportable else 0})
+        return made
 
-    def copy(self, destination: Address, source: Address, size: int, *,
-             stream: Any = None) -> None:
+    def copy(self, destination: Address, source: Address, size: int, *, stream: Any = None) -> None:
         """Queues a copy between any two addresses, which are numbers or buffers."""
         native.gmm_copy(self, destination, source, size, stream)
 
-    pin = pin
+    def pin(self, obj: Any, *, device: int = 0, read_only: bool = False) -> Pin:
+        """Page-locks the memory of an object with the buffer protocol until the Pin is closed.
+
+        The object cannot be resized until then.
+        """
+        view, made = host_view(obj, writable=not read_only), Pin()
+        made._held, made._nbytes = view, view.nbytes
+        options = {"device": device, "flags": native.GMM_PIN_READ_ONLY if read_only else 0}
+        made.device_pointer = made._open(
+            "pin", self, native.gmm_pin, self, native.view_address(view), view.nbytes, options)[1]
+        return made
 
     # Streams.
 
-    stream, event = stream, event
+    def stream(self, device: int = 0) -> Stream:
+        """Makes a Stream."""
+        made = Stream()
+        made.device = device
+        made._open("stream", self, native.gmm_stream_create, self, {"device": device})
+        self._parts.add(made)
+        return made
+
+    def event(self, device: int = 0, *, ipc: bool = False) -> Event:
+        """Makes an Event. ipc: other processes can wait for it, see Event.ipc_export()."""
+        flags = native.GMM_EVENT_SHARED if ipc else 0
+        return self._event(native.gmm_event_create, (), {"device": device, "flags": flags})
+
+    def ipc_import_event(self, handle: bytes, *, device: int = 0, timeout: float | None = None) -> Event:
+        """Opens another process's event, for Stream.wait(), Event.synchronize() and Event.done.
+
+        They see what the process that made the event recorded last. Only that process records.
+        """
+        return self._event(native.gmm_event_import, (handle,), {"device": device, "timeout_ms": milliseconds(timeout)})
+
+    def _event(self, function, handle, options):
+        made = Event()
+        made.device, made._held = options["device"], bytes(*handle) or None
+        made._open("event", self, function, self, *handle, options)
+        self._parts.add(made)
+        return made
 
     def synchronize(self, stream: Any = None) -> None:
         """Waits until the work queued on a stream so far is done."""
@@ -199,14 +242,28 @@ class Context(Pausing, native.Handle):
 
     # Tags and pause.
 
-    tag = tag
+    def tag(self, name: str, contents: ContentsLike | None = None, priority: int | None = None, *,
+            read_only: bool | None = None, checksum: bool | None = None, pageable: bool | None = None) -> Tag:
+        """Makes a Tag, or finds the tag of that name. In a with block it is the thread's current tag.
+
+        contents: what a pause does with the contents; None: Contents.DROP. priority: higher resumes first. read_only:
+        contents that a backup keeps are not copied again. checksum: a resume verifies the kept contents. pageable:
+        contents in host memory are not page-locked, and the process shrinks by them at the resume. Options that
+        contradict those of an existing tag are an error.
+        """
+        options = None
+        if any(option is not None for option in (contents, priority, read_only, checksum, pageable)):
+            options = tag_options(contents, priority, read_only, checksum, pageable)
+        return Tag(self, native.gmm_tag_create(self, name, options)[1], name)
 
     def tags(self) -> list[Tag]:
         """The tags of the context, as a list of Tag in the order of their making. The first is the default tag."""
-        found = []
-        for number in tag_numbers(self):
+        found, numbers, count = [], (), 1
+        while count > len(numbers):  # other threads may make tags between two calls
+            _, numbers, count = native.gmm_tag_list(self, count + 8)
+        for number in numbers[:count]:
             try:
-                found.append(Tag(self, number, tag_info(self, number).name))
+                found.append(Tag(self, number, self.tag_info(number).name))
             except InvalidTagError:
                 pass  # another thread destroyed it
         return found
@@ -217,7 +274,7 @@ class Context(Pausing, native.Handle):
 
     def tag_info(self, tag: TagLike) -> TagInfo:
         """The state of a tag, which is given by its object, number or name: TagInfo."""
-        return tag_info(self, tag)
+        return TagInfo.unpack(native.gmm_tag_query(self, tag_number(self, tag))[1])
 
     def resume_range(self, address: Address, size: int) -> int:
         """Resumes the memory of a range, and what shares pages of the driver with it. Returns the bytes taken."""
@@ -233,7 +290,52 @@ class Context(Pausing, native.Handle):
 
         return wait_in_slices(look, timeout)
 
-    watch = watch
+    def watch(self, tag: TagLike | None = None, *, memory: Address | None = None, size: int | None = None,
+              prepare: OnWatch = None, losing: OnWatch = None, restored: OnWatch = None, failed: OnWatch = None,
+              budget: OnWatch = None, below: int = 0, device: int = 0, order: int = 0,
+              name: str | None = None) -> Watcher:
+        """Watches a tag's VMM memory, or a range of it, until the Watcher is closed or its with block ends.
+
+            with context.watch("weights", losing=cache.forget, restored=cache.renew):
+                context.pause("weights")
+
+        memory: a buffer or an address, in place of a tag. size: bytes from there; None: the rest of the block. The
+        operation calls these functions with a WatchInfo on its own thread, and waits for them. They must not block:
+        - prepare: the memory is about to lose its pages. False or an exception ends the operation with BusyError.
+        - losing: the devices are idle, and the pages go after it has returned.
+        - restored: the memory has pages and contents again.
+        - failed: the operation ended without effect.
+        - budget: the memory that is left for this process on `device` has fallen below `below` bytes. A thread of the
+          library calls it.
+        prepare and losing are called in ascending `order` of the watchers, restored and failed in descending order. The
+        functions may not allocate, and except for budget not pause, resume or move. Their exceptions go to
+        sys.unraisablehook.
+        """
+        functions = {WatchEvent.PREPARE: prepare, WatchEvent.LOSING: losing, WatchEvent.RESTORED: restored,
+                     WatchEvent.FAILED: failed, WatchEvent.BUDGET: budget}
+        functions = {event: function for event, function in functions.items() if function is not None}
+        for event, function in functions.items():
+            if not callable(function):
+                raise TypeError(f"{event.name.lower()} is called with a WatchInfo, but got {type(function).__name__}")
+        if not functions:
+            raise TypeError("a watcher hears nothing without prepare, losing, restored, failed or budget")
+        if functions.keys() != {WatchEvent.BUDGET} and (tag is None) == (memory is None):
+            raise TypeError("a watcher watches a tag or memory: pass one of the two")
+        if memory is not None and size is None:
+            around = self.query(memory)
+            size = around.base + around.size - (memory if isinstance(memory, int) else memory.address)
+
+        def call(data):
+            info = WatchInfo.unpack(data)
+            return functions[info.event](info)
+
+        made = Watcher()
+        made._held = call
+        made._open("watcher", self, native.gmm_watch, self, {
+            "events": functools.reduce(operator.or_, functions), "device": device, "address": memory,
+            "tag": tag_number(self, tag), "size": size, "budget_bytes": below, "order": order,
+            "name": name, "callback": made})
+        return made
 
     # Backups.
 
@@ -275,7 +377,40 @@ class Context(Pausing, native.Handle):
         """
         return native.gmm_ipc_export(self, memory)[1]
 
-    ipc_import, ipc_import_event, import_fd = ipc_import, ipc_import_event, import_fd
+    def ipc_import(self, handle: bytes, *, device: int = 0, timeout: float | None = None,
+                   nbytes: int | None = None) -> Buffer:
+        """Maps another process's memory as a Buffer of nbytes; None: of all bytes of the block after the address.
+
+        timeout: seconds to wait for the exporter; None: 5.
+        """
+        # The buffer holds the handle, by which it can be sent on.
+        return self._import(nbytes, bytes(handle), native.gmm_ipc_import, handle,
+                       {"device": device, "timeout_ms": milliseconds(timeout)})
+
+    def import_fd(self, fd: int, size: int, *, type: FdTypeLike = FdType.DEFAULT, device: int = 0) -> Buffer:
+        """Maps the memory of a descriptor as a Buffer.
+
+        Vulkan, another library, or another process's Buffer.ipc_export_fd() has made the descriptor. size: the bytes of
+        the allocation, which its maker knows. The caller still owns the descriptor and may close it at once.
+        """
+        return self._import(size, None, native.gmm_ipc_import_fd, fd, {"type": type, "size": size, "device": device})
+
+    def _import(self, nbytes, held, function, *arguments):
+        """A Buffer of what the native function imports. A failure closes the import."""
+        buffer = Buffer()
+        buffer._held = held
+        buffer._open("imported buffer", self, function, self, *arguments)
+        try:
+            info = self.query(buffer)
+            rest = info.base + info.size - buffer.address
+            if nbytes is not None and nbytes > rest:
+                raise ERRORS["InvalidSizeError"](f"{nbytes} bytes of another process's memory were asked for; "
+                                                 f"its block has {rest} bytes from the address on")
+            buffer._nbytes = rest if nbytes is None else nbytes
+        except BaseException:
+            buffer.free()
+            raise
+        return buffer
 
     def ipc_configure(self, *, directory: Path | None = None,
                       users: Iterable[int] = ()) -> None:
@@ -320,7 +455,7 @@ class Context(Pausing, native.Handle):
     def snapshot(self, write: Callable[[bytes], object] | None = None) -> Any:
         """Describes every heap, extent and live block as a dict.
 
-        write(bytes) receives the JSON piece by piece instead.
+        write(bytes) receives the JSON piece by piece instead, until it returns False.
         """
         pieces = []
         native.gmm_snapshot_write(self._snapshot(), pieces.append if write is None else write)
@@ -389,5 +524,5 @@ class Context(Pausing, native.Handle):
             stats = self.stats()
         except Error:  # in the child of a fork
             return what + ">"
-        return (f"{what}, {stats.live_blocks} blocks of {words.size(stats.live_bytes)} live, "
-                f"{words.size(stats.reserved_bytes)} reserved>")
+        return (f"{what}, {stats.live_blocks} blocks of {size(stats.live_bytes)} live, "
+                f"{size(stats.reserved_bytes)} reserved>")

@@ -71,11 +71,10 @@ def _forget_after_fork():
 
     Another thread of the parent may have held the lock.
     """
-    global _lock, _context
+    global _lock
     _lock = threading.Lock()
-    _context = None
     native.callbacks_after_fork()
-    native.set_default_context(None)
+    forget(_context)
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

@@ -13,11 +13,7 @@ _numbers = itertools.count(1)
 
 def _address_of(memory):
     """Of a Buffer, an Array, a tensor, or an address as it is."""
-    address = getattr(memory, "address", None)
-    if address is None and hasattr(memory, "data_ptr"):
-        address = memory.data_ptr()
-    if address is None:
-        address = memory
+    address = memory.data_ptr() if hasattr(memory, "data_ptr") else getattr(memory, "address", memory)
     if not isinstance(address, int):
         raise TypeError(f"expected gmm's memory, a tensor or an address, but got {type(memory).__name__}")
     return address
@@ -31,7 +27,7 @@ class LibraryError(RuntimeError):
         self.code = code
 
 
-class Registration:
+class Registration(contextlib.AbstractContextManager):
     """A block of gmm that a library has registered, until close() or the end of its with block.
 
     address, size: what is registered: all of the driver's allocation where the block has one of its own, else the
@@ -110,9 +106,6 @@ class Registration:
                 if active:
                     self._end()
         self._memory = None
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *exception):
         self.close()

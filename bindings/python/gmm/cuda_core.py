@@ -13,7 +13,6 @@ The resource allocates and frees on the streams that cuda.core names.
 """
 from __future__ import annotations
 
-import functools
 import operator
 from typing import Any
 
@@ -25,7 +24,6 @@ except ImportError as error:
     raise ImportError("gmm.cuda_core makes gmm a memory resource of cuda.core 1.0 or newer, and that cannot be "
                       f"imported here ({error}): pip install 'cuda-core[cu13]' (or [cu12])") from error
 
-from gmm import _native as native
 from gmm._context import Context
 from gmm._core.enums import STREAM_DEFAULT, Kind
 from gmm._core.resource import resource_tag
@@ -36,11 +34,6 @@ __all__ = ["MemoryResource"]
 
 # Since 1.2 a buffer knows from its allocation on which stream it is freed.
 _KNOWS_STREAM = tuple(map(int, cuda.core.__version__.split(".")[:2])) >= (1, 2)
-
-
-def _stream(stream):
-    """The number of a cuda.core.Stream or GraphBuilder, or of any object with __cuda_stream__."""
-    return STREAM_DEFAULT if stream is None else stream.__cuda_stream__()[1]
 
 
 class MemoryResource(_MemoryResource):
@@ -59,29 +52,24 @@ class MemoryResource(_MemoryResource):
         self._device = operator.index(getattr(device, "device_id", device))
         self._context.device_info(self._device)  # a missing device is an error here
         self._tag = resource_tag(self._context, tag)
+        self._buffers = {}  # gmm's, by address
 
     def allocate(self, size: int, stream: Any = None) -> Any:
         """A cuda.core.Buffer, ready for work on the stream. None: the default stream."""
         known = {"stream": stream} if _KNOWS_STREAM and stream is not None else {}
-        take = functools.partial(Buffer.from_handle, size=size, mr=self, **known)
         if not size:
-            return take(0)
-        number, made, taken = _stream(stream), [], []
-        desc = {"kind": self._kind, "device": self._device, "tag": self._tag, "stream": number}
-        try:
-            # extend() calls both in C, so that no handler of a signal comes between a call and the list of its result.
-            made.extend(map(native.gmm_alloc, (self._context,), (size,), (desc,)))
-            taken.extend(map(take, (made[0][1],)))
-            return taken[0]
-        except BaseException:
-            if made and not taken:
-                native.gmm_free(self._context, made[0][1], number)
-            raise
+            return Buffer.from_handle(0, size, mr=self, **known)
+        block = self._context.alloc(size, self._kind, device=self._device, tag=self._tag, stream=stream)
+        made = Buffer.from_handle(block.address, size, mr=self, **known)
+        self._buffers[block.address] = block
+        return made
 
     # pylint: disable-next=unused-argument # cuda.core's own signature
     def deallocate(self, ptr: Any, size: int, stream: Any = None) -> None:
         """Frees memory of allocate() behind the work that is queued on the stream."""
-        native.gmm_free(self._context, int(ptr) or None, _stream(stream))
+        block = self._buffers.pop(int(ptr), None)
+        if block is not None:  # else it has no bytes, or Ctrl-C came in the middle of allocate() and freed it
+            block.free(STREAM_DEFAULT if stream is None else stream)
 
     @property
     def is_device_accessible(self) -> bool:

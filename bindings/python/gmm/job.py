@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Callable
 
 from gmm._core.errors import ERRORS, Error
-from gmm._core.scope import Scope
+from gmm._core.ticket import Scope
 from gmm._default import context as default_context
 from gmm._suspend import (
     CheckpointError, ProcessState, ProcessStuckError, Suspended, process_state, resume_process, suspend_process)

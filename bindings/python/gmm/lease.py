@@ -25,11 +25,9 @@ from typing import TYPE_CHECKING
 
 from gmm import _native as native
 from gmm._core.enums import Contents, milliseconds, tag_number
-from gmm._core.errors import ERRORS, Error
-from gmm._core.scope import Scope
-from gmm._core.ticket import Ticket
+from gmm._core.errors import ERRORS, Error, size
+from gmm._core.ticket import Scope, Ticket
 from gmm._core.values import LEASE_WITHDRAW, LeaseAsk, LeaseEntryInfo, LeaseInfo, LeaseState
-from gmm._core.words import size
 from gmm._default import context as default_context
 
 if TYPE_CHECKING:
@@ -55,19 +53,6 @@ def _amounts(amounts):
         return None
     pairs = amounts.items() if hasattr(amounts, "items") else ((0, amounts),)
     return [{"device": device, "bytes": count} for device, count in pairs]
-
-
-class _Request(Ticket):
-    """A request in the background. It holds the lease, which must outlive it."""
-
-    __slots__ = ("lease",)
-
-    def __init__(self, lease):  # pylint: disable=super-init-not-called # Lease._request() begins it
-        self.lease = lease
-        self._prepare(lease.context)
-
-    def __repr__(self):
-        return super().__repr__() if self.done else f"<gmm.Ticket: {self.lease!r}>"
 
 
 def _called(asked):
@@ -103,29 +88,26 @@ class Lease(native.Handle):
     BusyError there. Without asked, the lease's thread needs no GIL.
     """
 
-    __slots__ = ("context", "name", "_lock", "_requests")
-
     def __init__(self, name: str, offer: Offer = (), *, priority: int = 0, floor: int = 0,
                  residency: float | None = None, asked: OnAsk = None, context: Context | None = None) -> None:
         if asked is not None and not callable(asked):
             raise TypeError(f"asked is called with a LeaseAsk, but got {type(asked).__name__}")
-        self.context = default_context() if context is None else context
+        context = default_context() if context is None else context
         self.name = name
         self._lock = threading.RLock()  # a signal's handler may close the lease in the middle of a request
         self._requests = weakref.WeakSet()
         if isinstance(offer, str):
             offer = (offer,)
         costs = dict(offer) if hasattr(offer, "items") else dict.fromkeys(offer, 1)
-        costs = {tag_number(self.context, tag): cost for tag, cost in costs.items()}
         if asked is not None:
             self._held = _called(asked)
-        self.context._leases.add(self)
+        context._parts.add(self)
         try:
-            self._open("lease", self.context, native.gmm_lease_create, self.context, {
+            self._open("lease", context, native.gmm_lease_create, context, {
                 "name": name, "priority": priority, "floor_bytes": floor, "residency_ms": milliseconds(residency),
                 "asked": None if asked is None else self})
             for tag, cost in costs.items():
-                native.gmm_lease_offer(self, tag, cost)
+                self.offer(tag, cost)
         except BaseException:
             self.close()
             raise
@@ -163,7 +145,7 @@ class Lease(native.Handle):
     def _request(self, amounts, timeout, waits):
         """The ticket of a request, or its result. It is there before the request begins, which an interrupt ends."""
         _check_other_thread("Lease.request()")
-        ticket = _Request(self)
+        ticket = Ticket()
         try:
             with self._lock:
                 self._requests.add(ticket)
@@ -302,9 +284,10 @@ def use(name: str, offer: Offer = ("weights", "kv_cache"), amounts: Amounts = No
                 if at_once:
                     raise ValueError("at_once is for programs with gmm.vllm or gmm.memory_saver: import it first")
                 context = default_context()
+                known = {tag.name for tag in context.tags()}
                 for tag in offer:
-                    if isinstance(tag, str):
-                        _find_or_make(context, tag)
+                    if isinstance(tag, str) and tag not in known:
+                        context.tag(tag, Contents.HOST)
             else:
                 from gmm._memory_saver.turns import Turns  # pylint: disable=import-outside-toplevel # as above
 
@@ -322,13 +305,6 @@ def use(name: str, offer: Offer = ("weights", "kv_cache"), amounts: Amounts = No
         if lease is not None:
             lease.close()
         raise
-
-
-def _find_or_make(context, tag):
-    try:
-        tag_number(context, tag)
-    except ERRORS["InvalidTagError"]:
-        context.tag(tag, Contents.HOST)
 
 
 def _close_used():

@@ -25,7 +25,8 @@ void callback_leave(PyGILState_STATE gil) {
   __atomic_sub_fetch(&callbacks_inside, 1, __ATOMIC_SEQ_CST);
 }
 
-PyObject *callbacks_end(PyObject *module, PyObject *unused) {
+/* Makes later callbacks do nothing and waits for those under way. For atexit. */
+static PyObject *callbacks_end(PyObject *module, PyObject *unused) {
   __atomic_store_n(&is_ended, 1, __ATOMIC_SEQ_CST);
   Py_BEGIN_ALLOW_THREADS
       /* A callback that never returns must not block the process's end: the wait takes at most 10 s. */
@@ -34,11 +35,16 @@ PyObject *callbacks_end(PyObject *module, PyObject *unused) {
   Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
-PyObject *callbacks_after_fork(PyObject *module, PyObject *unused) {
+/* For the child of a fork, which has none of the threads that were inside. */
+static PyObject *callbacks_after_fork(PyObject *module, PyObject *unused) {
   __atomic_store_n(&callbacks_inside, 0, __ATOMIC_SEQ_CST);
   later_after_fork();
   Py_RETURN_NONE;
 }
+
+PyMethodDef callback_functions[] = {{"callbacks_end", callbacks_end, METH_NOARGS, NULL},
+                                    {"callbacks_after_fork", callbacks_after_fork, METH_NOARGS, NULL},
+                                    {NULL, NULL, 0, NULL}};
 
 PyObject *handle_callable(Handle *handle, PyObject **place) {
   PyObject *callable;
@@ -49,7 +55,7 @@ PyObject *handle_callable(Handle *handle, PyObject **place) {
   return callable;
 }
 
-/* Objects that may not end during a call; see later.c. */
+/* Objects that may not end during a call; see handle.c. */
 enum { ALL_MAY_END, MEMORY_MAY_END, NOTHING_MAY_END };
 
 /* Calls Python with arguments of Py_BuildValue(), which it takes. `reaches`: an exception comes out of the call of the
@@ -59,27 +65,30 @@ static int call(PyObject *callable, PyObject *arguments, int may_end, int reache
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace); /* another callback of this call may have raised */
   if (may_end != ALL_MAY_END) later_enter(may_end == NOTHING_MAY_END);
-  Py_INCREF(callable); /* nobody else may hold it any more */
   PyObject *answer = arguments ? PyObject_CallObject(callable, arguments) : NULL;
   const int is_true = answer && answer != Py_False;
   if (!answer && (!reaches || !gmm_python_thread_is_inside())) PyErr_WriteUnraisable(callable);
   Py_XDECREF(answer);
   Py_XDECREF(arguments);
-  Py_DECREF(callable);
   if (may_end != ALL_MAY_END) later_leave(may_end == NOTHING_MAY_END);
   if (type) PyErr_Restore(type, value, trace);
   return is_true;
 }
 
-/* Calls the callable that a handle holds, whose end waits for this call, with arguments of Py_BuildValue(). True: the
- * answer is False, or an exception, which is reported. */
-static int refuses(Handle *handle, const char *format, ...) {
+/* Calls what a handle holds, or another callable, with arguments of Py_BuildValue(). True: the answer is False, or
+ * there is an exception. */
+static int refuses(void *user, int may_end, int reaches, const char *format, ...) {
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return 0;
-  PyObject *callable = handle_callable(handle, &handle->held);
+  PyObject *callable = user;
+  if (PyObject_TypeCheck(callable, &Handle_Type))
+    callable = handle_callable(user, &((Handle *)user)->held);
+  else
+    Py_INCREF(callable); /* nobody else may hold it any more */
   va_list values;
   va_start(values, format);
-  const int result = callable && !call(callable, Py_VaBuildValue(format, values), MEMORY_MAY_END, 0);
+  const int result =
+      (reaches && PyErr_Occurred()) || (callable && !call(callable, Py_VaBuildValue(format, values), may_end, reaches));
   va_end(values);
   Py_XDECREF(callable);
   callback_leave(gil);
@@ -89,15 +98,15 @@ static int refuses(Handle *handle, const char *format, ...) {
 static PyObject *decode(void *text) { return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"); }
 
 void callback_log(void *user, gmm_log_level level, const char *message) {
-  (void)refuses(user, "IO&", (unsigned)level, decode, message);
+  (void)refuses(user, MEMORY_MAY_END, 0, "IO&", (unsigned)level, decode, message);
 }
 
 int32_t callback_watch(void *user, const gmm_watch_info *info) {
-  return refuses(user, "(y#)", info, (Py_ssize_t)info->struct_size);
+  return refuses(user, MEMORY_MAY_END, 0, "(y#)", info, (Py_ssize_t)info->struct_size);
 }
 
 int32_t callback_lease_ask(void *user, const gmm_lease_ask *ask) {
-  (void)refuses(user, "(y#)", ask, (Py_ssize_t)ask->struct_size);
+  (void)refuses(user, MEMORY_MAY_END, 0, "(y#)", ask, (Py_ssize_t)ask->struct_size);
   return 0;
 }
 
@@ -128,23 +137,12 @@ int32_t callback_oom(void *user, const gmm_oom_info *info) {
 }
 
 int32_t callback_write(void *user, const char *text, uint64_t size) {
-  PyGILState_STATE gil;
-  if (!callback_enter(&gil)) return 1;
-  (void)call((PyObject *)user, Py_BuildValue("(y#)", text, (Py_ssize_t)size), ALL_MAY_END, 1);
-  const int stop = PyErr_Occurred() != NULL;
-  callback_leave(gil);
-  return stop;
+  return refuses(user, ALL_MAY_END, 1, "(y#)", text, (Py_ssize_t)size);
 }
 
 /* A progress callback runs with the library's locks held, so what dies in it is freed later. */
 int32_t callback_progress(void *user, uint64_t done, uint64_t total) {
-  PyGILState_STATE gil;
-  if (!callback_enter(&gil)) return 0;
-  const int stop = PyErr_Occurred() ||
-                   !call((PyObject *)user, Py_BuildValue("KK", (unsigned long long)done, (unsigned long long)total),
-                         NOTHING_MAY_END, 1);
-  callback_leave(gil);
-  return stop;
+  return refuses(user, NOTHING_MAY_END, 1, "KK", (unsigned long long)done, (unsigned long long)total);
 }
 
 /* A backend without real streams may run this inside gmm_stream_call(), where the work counts as done too. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of every wrapper around a call of the library: the GIL, results as exceptions, numbers, and the functions
- * that are written in Python. */
+/* The parts of every wrapper around a call of the library: the GIL, results as exceptions, numbers, the functions that
+ * are written in Python, and with blocks. The module's initialiser. */
 #include "native.h"
 
 /* --- The GIL ------------------------------------------------------------------------------------------------------ */
@@ -22,14 +22,13 @@ int gmm_python_thread_is_inside(void) { return inside > 0; }
 
 /* --- Results ------------------------------------------------------------------------------------------------------ */
 
-static PyObject *raise_with(gmm_result result, const char *message, int32_t native_code, int closed) {
+static PyObject *raise_with(gmm_result result, const char *message, int closed) {
   PyObject *factory = helper_of(HELPER_EXCEPTION);
-  if (!factory) return NULL;
   /* The message may quote a file name in any encoding. */
-  PyObject *text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace");
+  PyObject *text = factory ? PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace") : NULL;
   if (!text) return NULL;
-  PyObject *exception =
-      PyObject_CallFunction(factory, "isNii", (int)result, gmm_result_name(result), text, (int)native_code, closed);
+  PyObject *exception = PyObject_CallFunction(factory, "isNii", (int)result, gmm_result_name(result), text,
+                                              closed ? 0 : (int)gmm_last_native_code(), closed);
   if (!exception) return NULL;
   PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
   Py_DECREF(exception);
@@ -38,24 +37,14 @@ static PyObject *raise_with(gmm_result result, const char *message, int32_t nati
 
 PyObject *gmm_python_raise(gmm_result result) {
   if (PyErr_Occurred()) return NULL; /* a callback of this call raised: that says more */
-  const int32_t native_code = gmm_last_native_code();
   const char *message = gmm_last_error_message();
-  if (!message || !*message) message = gmm_result_text(result);
-  return raise_with(result, message, native_code, 0);
+  return raise_with(result, message && *message ? message : gmm_result_text(result), 0);
 }
 
 PyObject *gmm_python_raise_closed(const char *what) {
   char message[128];
   snprintf(message, sizeof message, "the %s is closed; open or allocate another one", what);
-  return raise_with(GMM_ERROR_INVALID_HANDLE, message, 0, 1);
-}
-
-PyObject *gmm_python_append(PyObject *result, PyObject *output) {
-  if (!result || !PyTuple_Check(result)) return Py_BuildValue("(NN)", result, output);
-  PyObject *last = Py_BuildValue("(N)", output), *joined = last ? PySequence_Concat(result, last) : NULL;
-  Py_DECREF(result);
-  Py_XDECREF(last);
-  return joined;
+  return raise_with(GMM_ERROR_INVALID_HANDLE, message, 1);
 }
 
 int gmm_python_is_ending(void) {
@@ -66,44 +55,32 @@ int gmm_python_is_ending(void) {
 #endif
 }
 
-/* --- Numbers without a sign --------------------------------------------------------------------------------------- */
+/* --- Numbers ------------------------------------------------------------------------------------------------------ */
 
-/* Converters of PyArg_ParseTuple(): its own "I" and "K" take -1 for the greatest number, and drop further bits. */
-int number_64(PyObject *object, void *place) {
-  uint64_t number;
-  if (PyLong_Check(object)) {
-    number = PyLong_AsUnsignedLongLong(object);
-  } else {
-    PyObject *index = PyNumber_Index(object);
-    if (!index) return 0;
-    number = PyLong_AsUnsignedLongLong(index);
-    Py_DECREF(index);
-  }
-  if (__builtin_expect(number == UINT64_MAX, 0) && PyErr_Occurred()) return 0;
-  *(uint64_t *)place = number;
-  return 1;
+int number_64(PyObject *object, uint64_t *to) {
+  PyObject *index = PyLong_Check(object) ? NULL : PyNumber_Index(object);
+  if (!index && !PyLong_Check(object)) return -1;
+  *to = PyLong_AsUnsignedLongLong(index ? index : object);
+  Py_XDECREF(index);
+  return __builtin_expect(*to == UINT64_MAX, 0) && PyErr_Occurred() ? -1 : 0;
 }
 
-int number_32(PyObject *object, void *place) {
+int number_32(PyObject *object, uint32_t *to) {
   uint64_t number;
-  if (!number_64(object, &number)) return 0;
-  if (number > UINT32_MAX) {
-    PyErr_Format(PyExc_OverflowError, "%S is beyond 32 bits", object);
-    return 0;
-  }
-  *(uint32_t *)place = (uint32_t)number;
-  return 1;
+  if (number_64(object, &number) < 0) return -1;
+  *to = (uint32_t)number;
+  if (number == *to) return 0;
+  PyErr_Format(PyExc_OverflowError, "%S is beyond 32 bits", object);
+  return -1;
 }
 
-int number_i32(PyObject *object, void *place) {
+int number_i32(PyObject *object, int32_t *to) {
   const Py_ssize_t number = PyNumber_AsSsize_t(object, PyExc_OverflowError);
-  if (number == -1 && PyErr_Occurred()) return 0;
-  if (number < INT32_MIN || number > INT32_MAX) {
-    PyErr_Format(PyExc_OverflowError, "%S is beyond 32 bits", object);
-    return 0;
-  }
-  *(int32_t *)place = (int32_t)number;
-  return 1;
+  if (number == -1 && PyErr_Occurred()) return -1;
+  *to = (int32_t)number;
+  if (number == *to) return 0;
+  PyErr_Format(PyExc_OverflowError, "%S is beyond 32 bits", object);
+  return -1;
 }
 
 /* --- Functions and classes that are written in Python --------------------------------------------------------- */
@@ -115,12 +92,13 @@ PyObject *helper_of(int helper) {
   return PyErr_Format(PyExc_RuntimeError, "gmm._native is not to be used without the package gmm");
 }
 
-PyObject *helper_call(int helper, PyObject *argument) {
+PyObject *helper_call(int helper, void *first, void *second) {
   PyObject *callable = helper_of(helper);
-  return callable ? PyObject_CallFunctionObjArgs(callable, argument, NULL) : NULL;
+  return callable ? PyObject_CallFunctionObjArgs(callable, first, second, NULL) : NULL;
 }
 
-PyObject *native_set_helpers(PyObject *module, PyObject *given) {
+/* set_helpers(object, ...): all of them, in the order of their numbers */
+static PyObject *set_helpers(PyObject *module, PyObject *given) {
   if (PyTuple_GET_SIZE(given) != HELPER_COUNT)
     return PyErr_Format(PyExc_TypeError, "set_helpers() takes %d objects", HELPER_COUNT);
   for (int i = 0; i < HELPER_COUNT; ++i) {
@@ -128,4 +106,95 @@ PyObject *native_set_helpers(PyObject *module, PyObject *given) {
     Py_XSETREF(helpers[i], PyTuple_GET_ITEM(given, i));
   }
   Py_RETURN_NONE;
+}
+
+/* --- With blocks -------------------------------------------------------------------------------------------------- */
+
+/* __enter__ and __exit__ in C, for what Python code begins and must end. After a call that Python code makes, a
+ * signal's handler may raise an exception, so an __enter__ in Python may begin and never return. Between an __enter__
+ * in C and its with block nothing comes.
+ *
+ * The object's _scope: (begin, arguments, end, arguments, value). The with block gets the value, the object for None,
+ * or begin's result without a value. */
+static PyObject *scope_enter(PyObject *self, PyObject *unused) {
+  PyObject *scope = PyObject_GetAttrString(self, "_scope");
+  if (!scope) return NULL;
+  PyObject *begun = PyObject_CallObject(PyTuple_GET_ITEM(scope, 0), PyTuple_GET_ITEM(scope, 1));
+  if (begun && PyTuple_GET_SIZE(scope) == 5) {
+    PyObject *value = PyTuple_GET_ITEM(scope, 4);
+    Py_INCREF(value == Py_None ? self : value);
+    Py_SETREF(begun, value == Py_None ? self : value);
+  }
+  Py_DECREF(scope);
+  return begun;
+}
+
+static PyObject *scope_exit(PyObject *self, PyObject *arguments) {
+  PyObject *scope = PyObject_GetAttrString(self, "_scope");
+  if (!scope) return NULL;
+  PyObject *end = PyTuple_GET_ITEM(scope, 2);
+  PyObject *ended = PyObject_CallObject(end, PyTuple_GET_ITEM(scope, 3));
+  /* An end in Python may have been interrupted before it ended anything, and may be called again. */
+  if (!ended && !PyCFunction_Check(end) && !PyErr_ExceptionMatches(PyExc_Exception)) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *again = PyObject_CallObject(end, PyTuple_GET_ITEM(scope, 3));
+    if (!again) PyErr_WriteUnraisable(end);
+    Py_XDECREF(again);
+    PyErr_Restore(type, value, trace);
+  }
+  Py_DECREF(scope);
+  if (!ended) return NULL;
+  Py_DECREF(ended);
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef scope_enter_def = {"__enter__", scope_enter, METH_NOARGS, NULL};
+static PyMethodDef scope_exit_def = {"__exit__", scope_exit, METH_VARARGS, NULL};
+
+/* --- The module --------------------------------------------------------------------------------------------------- */
+
+/* The types and callbacks are the process's. A second interpreter would give the first one its own objects. */
+static int in_main_interpreter(void) {
+  if (PyInterpreterState_Get() == PyInterpreterState_Main()) return 1;
+  PyErr_SetString(PyExc_ImportError,
+                  "gmm works in the main interpreter only, and this is a subinterpreter; import it there, or in a "
+                  "process of its own (multiprocessing).");
+  return 0;
+}
+
+/* Python hands a copy of a module that another interpreter has loaded to the next, without its initialiser. So the
+ * package asks first of all. */
+static PyObject *require_main_interpreter(PyObject *module, PyObject *ignored) {
+  if (!in_main_interpreter()) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {{"require_main_interpreter", require_main_interpreter, METH_NOARGS, NULL},
+                                  {"set_helpers", set_helpers, METH_VARARGS, NULL},
+                                  {NULL, NULL, 0, NULL}};
+
+int native_add_method(PyObject *module, const char *name, PyTypeObject *type, PyMethodDef *def) {
+  PyObject *method = PyDescr_NewMethod(type, def);
+  if (method && PyModule_AddObject(module, name, method) == 0) return 0;
+  Py_XDECREF(method);
+  return -1;
+}
+
+PyMODINIT_FUNC native_swig_init(void);
+PyMODINIT_FUNC PyInit__native(void);
+PyMODINIT_FUNC PyInit__native(void) { return in_main_interpreter() ? native_swig_init() : NULL; }
+
+int native_init(PyObject *module) {
+  if (PyModule_AddType(module, &Handle_Type) < 0 || PyModule_AddType(module, &Memory_Type) < 0 ||
+      PyModule_AddType(module, &View_Type) < 0 || PyModule_AddFunctions(module, functions) < 0 ||
+      PyModule_AddFunctions(module, view_functions) < 0 || PyModule_AddFunctions(module, callback_functions) < 0 ||
+      native_add_method(module, "scope_enter", &PyBaseObject_Type, &scope_enter_def) < 0 ||
+      native_add_method(module, "scope_exit", &PyBaseObject_Type, &scope_exit_def) < 0)
+    return -1;
+#ifdef Py_GIL_DISABLED
+  /* Every field is guarded without it. */
+  if (PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED) < 0) return -1;
+#endif
+  return allocate_init(module);
 }

@@ -35,7 +35,7 @@ static int read_list(PyObject *object, const StructField *field, char *to, void 
     if (field->element)
       result = read_struct(item, field->element, place, NULL);
     else
-      result = number_32(item, place) ? 0 : -1;
+      result = number_32(item, (uint32_t *)(void *)place);
   }
   memcpy(to + field->at, list, sizeof *list);
   *(uint32_t *)(void *)(to + field->count_at) = (uint32_t)count;
@@ -47,11 +47,11 @@ static int read_field(PyObject *object, const StructField *field, char *to, void
   void *place = to + field->at;
   switch (field->kind) {
     case 'I':
-      return number_32(object, place) ? 0 : -1;
+      return number_32(object, place);
     case 'i':
-      return number_i32(object, place) ? 0 : -1;
+      return number_i32(object, place);
     case 'Q':
-      return number_64(object, place) ? 0 : -1;
+      return number_64(object, place);
     case 'P':
       return memory_address(object, place);
     case 's':

@@ -2,8 +2,8 @@
 /**
  * @file native.h
  * The module beside the functions that SWIG wraps (native.i): handles and memory as Python objects. They count their
- * users, so that no call and no view outlives its memory. The GIL guards every field of every object, or guard.h in a
- * Python without one; fields that it does not guard are set before the object is open, and stay.
+ * users, so that no call and no view outlives its memory. The GIL guards every field of every object, or the functions
+ * below in a Python without one; fields that these do not guard are set before the object is open, and stay.
  */
 #ifndef GMM_PYTHON_NATIVE_H
 #define GMM_PYTHON_NATIVE_H
@@ -14,7 +14,60 @@
 #include <gmm/gmm.h>
 #include <structmember.h>
 
-#include "guard.h"
+/* Guards of the fields of the module's objects: the GIL, or atomic words and critical sections in a Python without.
+ *
+ * A state is one word that holds whether an object is open, who uses it and which views it has. So closing is one
+ * compare-and-swap, and nobody comes in between. With a GIL these functions are plain loads and stores. */
+
+typedef uint64_t State;
+#define STATE_USER ((State)1)            /* bits 0 to 30: calls that use it */
+#define STATE_EXPORT ((State)1 << 31)    /* bits 31 to 61: live views */
+#define STATE_OPEN ((State)1 << 62)      /* 0 in a new object */
+#define STATE_RESETTING ((State)1 << 63) /* a context during gmm_reset() */
+
+static inline Py_ssize_t state_users(State state) { return (Py_ssize_t)(state & (STATE_EXPORT - 1)); }
+static inline Py_ssize_t state_exports(State state) { return (Py_ssize_t)((state & (STATE_OPEN - 1)) >> 31); }
+
+#ifdef Py_GIL_DISABLED
+
+#define GUARD_BEGIN(object) Py_BEGIN_CRITICAL_SECTION(object);
+#define GUARD_END() Py_END_CRITICAL_SECTION();
+#define LOAD(place) __atomic_load_n(&(place), __ATOMIC_ACQUIRE)
+#define STORE(place, value) __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)
+
+/** Adds to a state and returns what it was. */
+static inline State state_add(State *state, State change) {
+  return __atomic_fetch_add(state, change, __ATOMIC_SEQ_CST);
+}
+/** Changes a state that is `*expected`; false, with the state in *expected, when it is another. */
+static inline int state_change(State *state, State *expected, State wanted) {
+  return __atomic_compare_exchange_n(state, expected, wanted, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+#else
+
+#define GUARD_BEGIN(object) \
+  {                         \
+    (void)(object);
+#define GUARD_END() }
+#define LOAD(place) (place)
+#define STORE(place, value) ((place) = (value))
+
+static inline State state_add(State *state, State change) {
+  const State before = *state;
+  *state = before + change;
+  return before;
+}
+static inline int state_change(State *state, State *expected, State wanted) {
+  if (*state == *expected) {
+    *state = wanted;
+    return 1;
+  }
+  *expected = *state;
+  return 0;
+}
+
+#endif
 
 /* calls.c */
 
@@ -25,8 +78,6 @@
 PyObject *gmm_python_raise(gmm_result result);
 /** Raises gmm.ClosedError. Returns NULL. */
 PyObject *gmm_python_raise_closed(const char *what);
-/** Joins a call's result and its outputs: (result, output, ...). Steals both. */
-PyObject *gmm_python_append(PyObject *result, PyObject *output);
 /** True from the interpreter's end on: then nothing may call the library or Python. */
 int gmm_python_is_ending(void);
 
@@ -36,7 +87,7 @@ void gmm_python_take_gil(PyThreadState *state);
 /** True on a thread that calls the library from Python code: a callback's exception can reach that code. */
 int gmm_python_thread_is_inside(void);
 
-/* handle.c: contexts and what they own; begin, end, and the counts of users and views */
+/* handle.c: contexts and what they own, memory too; begin, end, and the counts of users and views */
 
 /** The kinds of objects behind a handle. From HANDLE_BLOCK on it is a Memory. */
 typedef enum {
@@ -66,6 +117,14 @@ typedef struct Handle {
       *held; /**< the callable of a log, watcher or lease; what keeps pinned or external memory; an import's handle */
   PyObject *oom_handler;
   PyObject *weak_references;
+  struct Handle *next_late; /**< in the queue of handles that another thread ends */
+  int late;                 /**< how it waits there; 0: it does not */
+  /* Of memory alone: */
+  Py_ssize_t nbytes;
+  struct Handle *heap;   /**< the heap of the block, or NULL */
+  struct Handle *stream; /**< the gmm.Stream that the block is freed on, or NULL */
+  gmm_stream raw_stream;
+  char is_out_of_reach; /**< external memory that the host does not reach */
 } Handle;
 
 extern PyTypeObject Handle_Type;
@@ -74,21 +133,6 @@ extern PyTypeObject Handle_Type;
 Handle *handle_enter(PyObject *object, HandleKind kind);
 void handle_leave(Handle *handle);
 
-typedef enum { ENTERED, ENTER_CLOSED, ENTER_RESETTING } Entry;
-/** handle_enter() without a reference and an exception: for finalizers, whose object may be without references. */
-Entry handle_try_enter(Handle *handle);
-void handle_leave_only(Handle *handle);
-/** Raises what handle_try_enter() found. Returns NULL. */
-PyObject *handle_raise_entry(const Handle *handle, Entry entry);
-/** Raises that it is closed, or its context. Returns NULL. */
-PyObject *handle_raise_closed(const Handle *handle);
-/**
- * Closes a handle. on: the stream on which memory goes; None: its own. None, or NULL with an exception; a second call
- * does nothing.
- */
-PyObject *handle_close_on(Handle *handle, PyObject *on);
-/** Ends a handle that the program did not close, and reports a failure. is_late: on the thread of later.c. */
-void handle_end(Handle *handle, PyObject *on, int is_late);
 /** A new reference to a callable that a handle holds; NULL: none. Another thread may replace it. */
 PyObject *handle_callable(Handle *handle, PyObject **place);
 /** Whether a handle is open, and so is its context, and no reset has ended it. */
@@ -98,6 +142,20 @@ int handle_is_open(const Handle *handle);
  * an exception.
  */
 int handle_stream(PyObject *object, gmm_stream *stream, Handle **held);
+
+/* Memory: a handle with a size and the buffer protocol, for gmm.Buffer, gmm.Pin and other packages' memory. */
+
+extern PyTypeObject Memory_Type;
+
+/** Raises where the memory may not be used: 0, or -1. */
+int memory_check_open(const Handle *memory);
+/** 0 when the host may use the address now, or -1 with BufferError. */
+int memory_check_host_access(const Handle *memory);
+/** Counts views. Memory with views cannot be freed. */
+int memory_add_export(Handle *memory);
+void memory_drop_export(Handle *memory);
+/** Reads an address argument: None, a number, or open memory. 0, or -1 with an exception. */
+int memory_address(PyObject *object, void **address);
 
 /* fields.c: options */
 
@@ -123,80 +181,28 @@ int options_read(PyObject *given, const StructType *type, void *to, void **list)
 /** Reads a text without null characters, which lives as long as its object. 0, or -1 with an exception. */
 int text_read(PyObject *object, const char **text);
 
-/* memory.c: a handle with a size and the buffer protocol, for gmm.Buffer and gmm.Pin */
-
-typedef struct Memory {
-  Handle base;
-  Py_ssize_t nbytes;
-  Handle *heap;   /**< the heap of the block, or NULL */
-  Handle *stream; /**< the gmm.Stream that the block is freed on, or NULL */
-  gmm_stream raw_stream;
-  char is_out_of_reach; /**< external memory that the host does not reach */
-} Memory;
-
-extern PyTypeObject Memory_Type;
-
-/** Raises where the memory may not be used: 0, or -1. */
-int memory_check_open(const Memory *memory);
-/** 0 when the host may use the address now, or -1 with BufferError. */
-int memory_check_host_access(const Memory *memory);
-/** Counts views. Memory with views cannot be freed. */
-int memory_add_export(Memory *memory);
-void memory_drop_export(Memory *memory);
-/** Reads an address argument: None, a number, or open memory. 0, or -1 with an exception. */
-int memory_address(PyObject *object, void **address);
-
-/** An empty gmm.Buffer, which the caller fills. */
-Memory *buffer_new(void);
-/** Adds memory_free, a method that the package puts into gmm.Buffer. 0, or -1 with an exception. */
-int memory_init(PyObject *module);
-
 /* view.c: memory with a layout */
 
 enum { VIEW_MAX_DIMENSIONS = 64 };
 extern PyTypeObject View_Type;
 /** The address of a view's first element, while its memory is open. 0, or -1 with an exception. */
 int view_address(PyObject *view, void **address);
-PyObject *native_dlpack_import(PyObject *module, PyObject *capsule);
+extern PyMethodDef view_functions[];
 
-/** view_address(memoryview): the address of its first element, which the memoryview holds. */
-PyObject *native_view_address(PyObject *module, PyObject *object);
+/* handle.c: the ends that may not happen inside a callback */
 
-/* later.c: what may not be given back inside a callback */
-
-/** True on a thread inside a callback that must not free: progress, and a call of a stream. */
-int later_frees(void);
-/** True there and inside a callback of a log or a watcher: nothing must end that may wait for it. */
-int later_ends(void);
-/**
- * Ends this handle on another thread, which holds it until then. stream: of handle_end(). seen: NULL: soon; else after
- * the next later_changed(): later_changes() before the try. False when there is no memory for the request.
- */
-int later_end(Handle *handle, PyObject *stream, const unsigned *seen);
-unsigned later_changes(void);
-/** A ticket or a reset has ended. */
-void later_changed(void);
-/** Waits until all of it is done, except inside a callback. */
-void later_settle(void);
-/** later_settle() on a thread that has left something to do since it called the library. */
-void later_settle_owed(void);
-/** Around a callback. */
+/** Around a callback, in which nothing may end that waits for it. frees: memory may not be freed either. */
 void later_enter(int frees);
 void later_leave(int frees);
+/** Waits for the ends that callbacks of this thread's call have left to another thread. */
+void later_settle_owed(void);
 /** In a forked child, which has one thread: forgets what others were to do. */
 void later_after_fork(void);
 
 /* allocate.c: the shortest way from Python to memory */
 
-/** alloc() in the default context; native_alloc_doc has the arguments. */
-PyObject *native_alloc(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names);
-extern const char native_alloc_doc[];
-/** Adds the same functions as methods, which the package puts into its classes. 0, or -1 with an exception. */
+/** Adds alloc(), and the same as methods, which the package puts into its classes. 0, or -1 with an exception. */
 int allocate_init(PyObject *module);
-/** set_default_context(context): the context of the functions above. None: they ask the package for it. */
-PyObject *native_set_default_context(PyObject *module, PyObject *context);
-/** default_context(): the default context, which the package opens when there is none. */
-PyObject *native_default_context(PyObject *module, PyObject *unused);
 
 /* calls.c: functions and classes that are written in Python */
 
@@ -211,26 +217,14 @@ enum {
 };
 /** The package's object of that number, a borrowed reference. NULL with an exception: the package is not there. */
 PyObject *helper_of(int helper);
-/** Calls the package's function of that number. */
-PyObject *helper_call(int helper, PyObject *argument);
-/** set_helpers(object, ...): all of them, in the order of their numbers */
-PyObject *native_set_helpers(PyObject *module, PyObject *given);
+PyObject *helper_call(int helper, void *first, void *second);
 /** Adds a method of a type as a name of the module, which the package puts into its class. 0, or -1. */
 int native_add_method(PyObject *module, const char *name, PyTypeObject *type, PyMethodDef *def);
 
-/* calls.c: numbers */
-
-/** Converter: a uint64_t. OverflowError: the number is below 0 or beyond 64 bits. */
-int number_64(PyObject *object, void *place);
-/** Converter: a uint32_t. OverflowError: the number is below 0 or beyond 32 bits. */
-int number_32(PyObject *object, void *place);
-/** Converter: an int32_t. OverflowError: the number is beyond 32 bits. */
-int number_i32(PyObject *object, void *place);
-
-/* scope.c */
-
-/** Adds scope_enter and scope_exit, which the package puts into its classes. 0, or -1 with an exception. */
-int native_scope_init(PyObject *module);
+/* calls.c: numbers. 0, or -1 with OverflowError where the number does not fit. */
+int number_64(PyObject *object, uint64_t *to);
+int number_32(PyObject *object, uint32_t *to);
+int number_i32(PyObject *object, int32_t *to);
 
 /* callbacks.c: what the library calls; `user` is the context's Handle, or the callable itself */
 void callback_log(void *user, gmm_log_level level, const char *message);
@@ -243,12 +237,8 @@ void callback_stream(void *user);
 int callback_enter(PyGILState_STATE *gil);
 void callback_leave(PyGILState_STATE gil);
 int32_t callback_progress(void *user, uint64_t done, uint64_t total);
-/** Makes later callbacks do nothing and waits for those under way. For atexit. */
-PyObject *callbacks_end(PyObject *module, PyObject *unused);
-/** For the child of a fork, which has none of the threads that were inside. */
-PyObject *callbacks_after_fork(PyObject *module, PyObject *unused);
+extern PyMethodDef callback_functions[];
 
-/** Adds the types and functions above to the module. Returns 0, or -1 with an exception. */
 int native_init(PyObject *module);
 
 #endif

@@ -49,9 +49,11 @@ _Static_assert(sizeof(DLTensor) == 48 && sizeof(DLManagedTensorVersioned) == 80,
 
 typedef struct View {
   PyVarObject ob_base; /* PyObject_VAR_HEAD; its size is that of dims */
-  Memory *memory;
+  Handle *memory;
   Py_buffer layout; /**< without an object; a format of NULL: the struct module cannot spell it */
   PyObject *shape, *strides, *dtype;
+  uint8_t code; /**< of DLPack, and the version 1.minor that brought it */
+  uint32_t minor;
   PyObject *weak_references;
   Py_ssize_t dims[]; /**< shape, then strides in bytes */
 } View;
@@ -72,35 +74,35 @@ static int read_numbers(PyObject *tuple, Py_ssize_t *numbers) {
 
 /* View(memory, address, shape, strides, dtype, readonly)
  *
- * dtype: (name, typestr, format or None, itemsize, ...). The package has checked that the layout lies inside of the
- * memory. */
+ * dtype: (name, typestr, format or None, itemsize, code, minor version of DLPack 1). The package has checked that the
+ * layout lies inside of the memory. */
 static PyObject *view_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-  PyObject *memory, *address, *shape, *strides, *dtype;
-  int readonly;
-  if (!PyArg_ParseTuple(arguments, "O!OO!O!O!p:View", &Memory_Type, &memory, &address, &PyTuple_Type, &shape,
-                        &PyTuple_Type, &strides, &PyTuple_Type, &dtype, &readonly))
+  PyObject *memory, *address, *shape, *strides, *name, *typestr;
+  Py_buffer layout = {0};
+  int code, minor;
+  if (!PyArg_ParseTuple(arguments, "O!OO!O!(OOznii)p:View", &Memory_Type, &memory, &address, &PyTuple_Type, &shape,
+                        &PyTuple_Type, &strides, &name, &typestr, &layout.format, &layout.itemsize, &code, &minor,
+                        &layout.readonly))
     return NULL;
-  const int ndim = (int)PyTuple_GET_SIZE(shape);
-  View *view = (View *)type->tp_alloc(type, 2 * ndim);
+  if (PyTuple_GET_SIZE(strides) != PyTuple_GET_SIZE(shape))
+    return PyErr_Format(PyExc_ValueError, "a view has as many strides as dimensions");
+  layout.buf = PyLong_AsVoidPtr(address);
+  layout.ndim = (int)PyTuple_GET_SIZE(shape);
+  View *view = PyErr_Occurred() ? NULL : (View *)type->tp_alloc(type, 2 * layout.ndim);
   if (!view) return NULL;
-  view->memory = (Memory *)reference(memory);
+  layout.shape = view->dims;
+  layout.strides = view->dims + layout.ndim;
+  view->memory = (Handle *)reference(memory);
   view->shape = reference(shape);
   view->strides = reference(strides);
-  view->dtype = reference(dtype);
-  view->layout = (Py_buffer){.buf = PyLong_AsVoidPtr(address),
-                             .readonly = readonly,
-                             .ndim = ndim,
-                             .shape = view->dims,
-                             .strides = view->dims + ndim};
-  PyObject *words = PyTuple_GetSlice(dtype, 2, 4); /* its texts live as long as the dtype */
-  const int is_good = !PyErr_Occurred() && PyTuple_GET_SIZE(strides) == ndim &&
-                      PyArg_ParseTuple(words, "zn", &view->layout.format, &view->layout.itemsize) &&
-                      read_numbers(shape, view->dims) == 0 && read_numbers(strides, view->dims + ndim) == 0;
-  Py_XDECREF(words);
-  view->layout.len = view->layout.itemsize;
-  for (int i = 0; i < ndim; ++i) view->layout.len *= view->dims[i];
+  view->dtype = reference(PyTuple_GET_ITEM(arguments, 4)); /* its texts live as long as it */
+  view->code = (uint8_t)code;
+  view->minor = (uint32_t)minor;
+  const int is_good = read_numbers(shape, layout.shape) == 0 && read_numbers(strides, layout.strides) == 0;
+  layout.len = layout.itemsize;
+  for (int i = 0; i < layout.ndim; ++i) layout.len *= layout.shape[i];
+  view->layout = layout;
   if (is_good) return (PyObject *)view;
-  if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a view has as many strides as dimensions");
   Py_DECREF(view);
   return NULL;
 }
@@ -131,7 +133,7 @@ int view_address(PyObject *object, void **address) {
 
 /* _host_reaches(): whether the host may use the address now. */
 static PyObject *view_host_reaches(PyObject *self, PyObject *unused) {
-  Memory *memory = ((View *)self)->memory;
+  Handle *memory = ((View *)self)->memory;
   if (memory_check_open(memory) < 0) return NULL;
   if (memory_check_host_access(memory) == 0) Py_RETURN_TRUE;
   if (!PyErr_ExceptionMatches(PyExc_BufferError)) return NULL;
@@ -139,37 +141,23 @@ static PyObject *view_host_reaches(PyObject *self, PyObject *unused) {
   Py_RETURN_FALSE;
 }
 
-/* The requests of the protocol that the layout does not meet. */
-static int check_order(const Py_buffer *buffer, int flags) {
-  const int in_c_order = PyBuffer_IsContiguous(buffer, 'C'), in_fortran_order = PyBuffer_IsContiguous(buffer, 'F');
-  if (((flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS && !in_c_order) ||
-      ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && !in_fortran_order) ||
-      ((flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS && !in_c_order && !in_fortran_order) ||
-      ((flags & PyBUF_STRIDES) != PyBUF_STRIDES && !in_c_order)) {
-    PyErr_SetString(PyExc_BufferError, "the array's elements do not lie in the requested order");
-    return -1;
-  }
-  return 0;
-}
-
 static int fill_buffer(View *view, Py_buffer *buffer, int flags) {
   if (memory_check_host_access(view->memory) < 0) return -1;
-  if ((flags & PyBUF_WRITABLE) && view->layout.readonly) {
-    PyErr_SetString(PyExc_BufferError, "the array is read-only");
-    return -1;
-  }
   if ((flags & PyBUF_FORMAT) && !view->layout.format) {
     PyErr_Format(PyExc_BufferError, "the buffer protocol has no format for %S; use view(\"uint%zd\")",
                  PyTuple_GET_ITEM(view->dtype, 0), 8 * view->layout.itemsize);
     return -1;
   }
-  if (check_order(&view->layout, flags) < 0) return -1;
-  *buffer = view->layout;
-  /* By the protocol an array without dimensions has neither. */
-  if (!(flags & PyBUF_ND) || buffer->ndim == 0) buffer->shape = NULL;
-  if ((flags & PyBUF_STRIDES) != PyBUF_STRIDES || buffer->ndim == 0) buffer->strides = NULL;
-  if (!(flags & PyBUF_FORMAT)) buffer->format = NULL;
-  return 0;
+  /* Python's memoryview knows which requests the layout meets, and which fields they get. */
+  PyObject *checked = PyMemoryView_FromBuffer(&view->layout);
+  const int result = checked ? PyObject_GetBuffer(checked, buffer, flags) : -1;
+  if (result == 0) {
+    PyBuffer_Release(buffer);
+    if (buffer->shape) buffer->shape = view->layout.shape;
+    if (buffer->strides) buffer->strides = view->layout.strides;
+  }
+  Py_XDECREF(checked);
+  return result;
 }
 
 static int view_getbuffer(PyObject *self, Py_buffer *buffer, int flags) {
@@ -211,25 +199,31 @@ static void export_end(Export *ended) {
 static void delete_legacy(DLManagedTensor *tensor) { export_end((Export *)tensor->manager_ctx); }
 static void delete_versioned(DLManagedTensorVersioned *tensor) { export_end((Export *)tensor->manager_ctx); }
 
-/* A capsule still has its first name when no consumer has taken it. */
-static void capsule_end(PyObject *capsule) {
+/* Deletes the tensor of a capsule of either name. */
+static void delete_tensor(PyObject *capsule, const char *legacy_name, const char *versioned_name) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
-  if (PyCapsule_IsValid(capsule, LEGACY)) delete_legacy(PyCapsule_GetPointer(capsule, LEGACY));
-  if (PyCapsule_IsValid(capsule, VERSIONED)) delete_versioned(PyCapsule_GetPointer(capsule, VERSIONED));
+  DLManagedTensor *legacy = PyCapsule_GetPointer(capsule, legacy_name);
+  DLManagedTensorVersioned *versioned = PyCapsule_GetPointer(capsule, versioned_name);
+  PyErr_Clear();
+  if (legacy && legacy->deleter) legacy->deleter(legacy);
+  if (versioned && versioned->deleter) versioned->deleter(versioned);
+  if (PyErr_Occurred()) PyErr_WriteUnraisable(NULL);
   PyErr_Restore(type, value, trace);
 }
 
-/* _capsule((device type, device id), is_versioned, flags, code, minor version of DLPack 1)
+/* A capsule still has its first name when no consumer has taken it. */
+static void capsule_end(PyObject *capsule) { delete_tensor(capsule, LEGACY, VERSIONED); }
+
+/* _capsule((device type, device id), is_versioned, flags)
  *
  * The package has checked that the consumer understands it, and that the strides are whole elements. */
 static PyObject *view_capsule(PyObject *self, PyObject *arguments) {
   View *view = (View *)self;
   const Py_buffer *layout = &view->layout;
-  int device_type, device_id, is_versioned, code, minor;
+  int device_type, device_id, is_versioned;
   unsigned long long flags;
-  if (!PyArg_ParseTuple(arguments, "(ii)pKii", &device_type, &device_id, &is_versioned, &flags, &code, &minor))
-    return NULL;
+  if (!PyArg_ParseTuple(arguments, "(ii)pK", &device_type, &device_id, &is_versioned, &flags)) return NULL;
   Export *made = (Export *)PyMem_RawCalloc(1, sizeof *made + sizeof(int64_t) * (size_t)layout->ndim);
   if (!made) return PyErr_NoMemory();
   if (memory_add_export(view->memory) < 0) {
@@ -242,13 +236,13 @@ static PyObject *view_capsule(PyObject *self, PyObject *arguments) {
                            .device_type = device_type,
                            .device_id = device_id,
                            .ndim = layout->ndim,
-                           .code = (uint8_t)code,
+                           .code = view->code,
                            .bits = (uint8_t)(layout->itemsize * 8),
                            .lanes = 1,
                            .shape = (int64_t *)layout->shape,
                            .strides = made->strides};
   if (is_versioned)
-    made->tensor.versioned = (DLManagedTensorVersioned){1, (uint32_t)minor, made, delete_versioned, flags, tensor};
+    made->tensor.versioned = (DLManagedTensorVersioned){1, view->minor, made, delete_versioned, flags, tensor};
   else
     made->tensor.legacy = (DLManagedTensor){tensor, made, delete_legacy};
   PyObject *capsule = PyCapsule_New(&made->tensor, is_versioned ? VERSIONED : LEGACY, capsule_end);
@@ -261,15 +255,8 @@ static PyObject *view_capsule(PyObject *self, PyObject *arguments) {
 /* A consumed capsule holds its tensor until the last view over it is gone. It calls the deleter once, with the GIL:
  * DLPack lets deleters take it, and those of some producers expect it. */
 static void consumed_end(PyObject *capsule) {
-  if (gmm_python_is_ending()) return; /* the producer may be torn down: the process's end frees its memory */
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
-  DLManagedTensor *legacy = PyCapsule_IsValid(capsule, USED_LEGACY) ? PyCapsule_GetPointer(capsule, USED_LEGACY) : NULL;
-  DLManagedTensorVersioned *versioned = legacy ? NULL : PyCapsule_GetPointer(capsule, USED_VERSIONED);
-  if (legacy && legacy->deleter) legacy->deleter(legacy);
-  if (versioned && versioned->deleter) versioned->deleter(versioned);
-  if (PyErr_Occurred()) PyErr_WriteUnraisable(NULL);
-  PyErr_Restore(type, value, trace);
+  /* At the interpreter's end the producer may be torn down: the process's end frees its memory. */
+  if (!gmm_python_is_ending()) delete_tensor(capsule, USED_LEGACY, USED_VERSIONED);
 }
 
 /* The capsule's tensor, which is the caller's from then on, and no other thread's. NULL: it has none of that name. */
@@ -285,20 +272,10 @@ static void *take(PyObject *capsule, const char *name, const char *used_name) {
   return tensor;
 }
 
-static PyObject *numbers(const int64_t *values, int count) {
-  PyObject *tuple = PyTuple_New(count);
-  for (int i = 0; tuple && i < count; ++i) {
-    PyObject *value = PyLong_FromLongLong(values[i]);
-    if (!value) Py_CLEAR(tuple);
-    if (value) PyTuple_SET_ITEM(tuple, i, value);
-  }
-  return tuple;
-}
-
 /* dlpack_import(capsule) -> (address, shape, strides in elements or None, (code, bits, lanes), readonly, device)
  *
- * From then on the capsule holds its tensor. */
-PyObject *native_dlpack_import(PyObject *module, PyObject *capsule) {
+ * shape and strides are the bytes of numbers of 64 bits. From then on the capsule holds its tensor. */
+static PyObject *dlpack_import(PyObject *module, PyObject *capsule) {
   const DLManagedTensorVersioned *versioned = take(capsule, VERSIONED, USED_VERSIONED);
   const DLManagedTensor *legacy = versioned ? NULL : take(capsule, LEGACY, USED_LEGACY);
   if (!versioned && !legacy) {
@@ -318,13 +295,14 @@ PyObject *native_dlpack_import(PyObject *module, PyObject *capsule) {
                         VIEW_MAX_DIMENSIONS);
   const uintptr_t address = tensor->data ? (uintptr_t)tensor->data + tensor->byte_offset : 0;
   const int readonly = versioned && (versioned->flags & DL_FLAG_READ_ONLY);
-  return Py_BuildValue("KNN(iii)N(ii)", (unsigned long long)address, numbers(tensor->shape, tensor->ndim),
-                       tensor->strides ? numbers(tensor->strides, tensor->ndim) : reference(NULL), (int)tensor->code,
-                       (int)tensor->bits, (int)tensor->lanes, PyBool_FromLong(readonly), (int)tensor->device_type,
-                       (int)tensor->device_id);
+  const Py_ssize_t bytes = tensor->ndim * (Py_ssize_t)sizeof(int64_t);
+  return Py_BuildValue("Ky#y#(iii)N(ii)", (unsigned long long)address, tensor->shape, bytes, tensor->strides, bytes,
+                       (int)tensor->code, (int)tensor->bits, (int)tensor->lanes, PyBool_FromLong(readonly),
+                       (int)tensor->device_type, (int)tensor->device_id);
 }
 
-PyObject *native_view_address(PyObject *module, PyObject *object) {
+/* view_address(memoryview): the address of its first element, which the memoryview holds. */
+static PyObject *address_of_view(PyObject *module, PyObject *object) {
   Py_buffer view;
   if (PyObject_GetBuffer(object, &view, PyBUF_FULL_RO) < 0) return NULL;
   PyObject *address = PyLong_FromVoidPtr(view.buf);
@@ -332,11 +310,15 @@ PyObject *native_view_address(PyObject *module, PyObject *object) {
   return address;
 }
 
+PyMethodDef view_functions[] = {{"dlpack_import", dlpack_import, METH_O, NULL},
+                                {"view_address", address_of_view, METH_O, NULL},
+                                {NULL, NULL, 0, NULL}};
+
 /* --- The type ----------------------------------------------------------------------------------------------------- */
 
 static PyObject *get_buffer(PyObject *self, void *unused) {
-  Memory *memory = ((View *)self)->memory;
-  return reference(memory->base.kind == HANDLE_EXTERNAL ? NULL : memory);
+  Handle *memory = ((View *)self)->memory;
+  return reference(memory->kind == HANDLE_EXTERNAL ? NULL : memory);
 }
 
 static PyObject *get_address(PyObject *self, void *unused) {
@@ -345,7 +327,7 @@ static PyObject *get_address(PyObject *self, void *unused) {
 }
 
 static PyObject *get_closed(PyObject *self, void *unused) {
-  return PyBool_FromLong(!handle_is_open(&((View *)self)->memory->base));
+  return PyBool_FromLong(!handle_is_open(((View *)self)->memory));
 }
 
 static PyObject *get_contiguous(PyObject *self, void *unused) {

@@ -126,7 +126,7 @@ def test_the_device_allocates(context, stream):
     assert context.query(int(buffer.handle)).tag == int(context.tag("weights"))
     buffer.close(stream)
     refused(gmm.Error, lambda: gmm.cuda_core.MemoryResource(99, context=context))
-    refused(AttributeError, lambda: gmm.cuda_core.MemoryResource(DEVICE, context=context).allocate(10, stream="first"))
+    refused(TypeError, lambda: gmm.cuda_core.MemoryResource(DEVICE, context=context).allocate(10, stream="first"))
 
 
 def test_views_of_arrays(context, stream):

@@ -7,19 +7,20 @@ converts, prints and parses numbers.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import operator
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, Sequence, Union
 
 from gmm import _native as native
-from gmm._core import copies, sycl
+from gmm._core import sycl
 from gmm._core.enums import HOST, Kind, PointerFlags, State, as_kind
 from gmm._core.errors import Error
 from gmm._core.stream import as_stream, stream_number
 
 if TYPE_CHECKING:
-    from gmm._core.typing import Context, KindLike, Stream, TagLike
+    from gmm._core.typing import Context, KindLike, PointerInfo, Stream, TagLike
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED, ONE_API = 1, 2, 3, 13, 14  # DLDeviceType of dlpack.h
 FLAG_READ_ONLY, FLAG_IS_COPIED = 1, 2
@@ -56,7 +57,7 @@ _DTYPES = [
         ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"), 7))]
 _BY_DLPACK = {(dtype.code, 8 * dtype.itemsize, 1): dtype for dtype in _DTYPES}
 #: By name, by typestr without its mark of byte order, and by what programs have passed.
-_KNOWN: dict[Any, Dtype] = {dtype.name: dtype for dtype in _DTYPES}
+_KNOWN: dict[Any, Dtype] = {key: dtype for dtype in _DTYPES for key in (dtype, dtype.name)}
 _KNOWN.update({dtype.typestr[1:]: dtype for dtype in _DTYPES if dtype.typestr[0] in "<|"})
 _KNOWN.update({None: _KNOWN["float64"], float: _KNOWN["float64"], int: _KNOWN["int64"], bool: _KNOWN["bool"],
                complex: _KNOWN["complex128"]})
@@ -71,8 +72,6 @@ def as_dtype(given: Any) -> Dtype:
         return _KNOWN[given]
     except (KeyError, TypeError):
         pass
-    if isinstance(given, Dtype):
-        return given
     found = _KNOWN.get(given.lstrip("<=|") if isinstance(given, str) else _dtype_name(given))
     if found is None:
         raise TypeError(f"dtype {given!r} is none that gmm knows; it takes bool, integers, floats and complex numbers "
@@ -158,8 +157,6 @@ class External(native.Memory):
 
     __slots__ = ("dlpack_device", "importer", "order")
 
-    free = native.memory_free
-
     @property
     def context(self):
         return native.default_context() if self.importer is None else self.importer
@@ -169,7 +166,99 @@ class External(native.Memory):
         return self.order or 0
 
 
-class Array(copies.Located, native.View):
+class Located:
+    """The common part of buffers and arrays: memory at an address, which the library describes."""
+
+    __slots__ = ()
+
+    @property
+    def info(self) -> PointerInfo:
+        """The library's description of the memory at its first byte now: PointerInfo."""
+        return self.context.query(self)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of memory; Kind.UNSPECIFIED for ordinary host memory of another package."""
+        return self.info.kind
+
+    @property
+    def device(self) -> int:
+        """The device that the memory belongs to; HOST for memory that was moved to the host."""
+        return self.info.device
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickles nothing: multiprocessing's pickler asks _multiprocessing/parcel.py instead."""
+        raise TypeError(
+            f"a gmm.{type(self).__name__} cannot be pickled or copied here, because its bytes lie in this process's "
+            "memory; send it through multiprocessing (an argument of Process, Queue.put(), Connection.send()), pass "
+            "the handle of ipc_export() to another process, or take bytes() of it for a copy of the contents")
+
+    def copy_from(self, source: Any, *, offset: int = 0, stream: Any = None) -> None:
+        """Copies a whole buffer, a contiguous array or any object with the buffer protocol into a buffer, at offset.
+
+        An array takes as many bytes as it has. Without a stream the call waits for the copy. With a stream it only
+        queues a copy from memory of gmm. A copy from an object of Python always waits, because nothing else holds that
+        object until the copy is done.
+        """
+        self._copy(source, offset, stream, False)
+
+    def copy_to(self, destination: Any, *, offset: int = 0, stream: Any = None) -> None:
+        """Copies a buffer, from offset on, or an array into a whole buffer, a contiguous array or any writable object.
+
+        The object must have the buffer protocol. The call waits as copy_from() does.
+        """
+        self._copy(destination, offset, stream, True)
+
+    def _copy(self, other, offset, stream, writes_other):
+        context, view, address, is_ours = self.context, None, other, False
+        if isinstance(other, (native.View, native.Memory)):
+            is_ours = getattr(other, "buffer", other) is not None
+            if self.buffer is None and is_ours:
+                context = other.context
+            nbytes = other.nbytes
+        else:
+            view = host_view(other, writes_other)
+            address, nbytes = native.view_address(view), view.nbytes
+        try:
+            for side, writes in ((self, not writes_other), (other, writes_other)):
+                if isinstance(side, native.View):
+                    side._usable_by(context, writes=writes)
+            here, _ = self._range(offset, nbytes)
+            if nbytes:
+                ends = (address, here) if writes_other else (here, address)
+                self._queue(native.gmm_copy, (*ends, nbytes), stream, context)
+                if stream is not None and not is_ours:
+                    native.gmm_stream_synchronize(context, stream)
+        finally:
+            if view is not None:
+                view.release()
+
+    def _queue(self, function, arguments, stream, context=None):
+        """Queues an operation; when the caller names no stream, waits for it."""
+        context = context or self.context
+        queue_on = self.stream if stream is None else as_stream(stream)
+        function(context, *arguments, queue_on)
+        if stream is None:
+            native.gmm_stream_synchronize(context, queue_on)
+
+    def __bytes__(self) -> bytes:
+        """The bytes, those of an array in C's order."""
+        copied = bytearray(self.nbytes)
+        self.copy_to(copied)
+        return bytes(copied)
+
+
+def host_view(obj, writable=False):
+    """A memoryview of an object's memory, whose elements lie one after another. It keeps the memory in its place."""
+    view = memoryview(obj)
+    if writable and view.readonly:
+        raise BufferError(f"the memory of a {type(obj).__name__} is read-only")
+    if not view.c_contiguous:
+        raise BufferError("the elements do not lie one after another")
+    return view
+
+
+class Array(Located, native.View):
     """Memory with a shape, an element type and strides, which other packages take without a copy. It computes nothing.
 
     The constructor makes an array over a gmm.Buffer. gmm.empty(), gmm.zeros(), gmm.array(), gmm.from_dlpack() and
@@ -283,10 +372,7 @@ class Array(copies.Located, native.View):
             raise ValueError(f"the axes must be the numbers from 0 to {self.ndim - 1}, each once")
         return self._sibling(tuple(self.shape[axis] for axis in axes), tuple(self.strides[axis] for axis in axes))
 
-    @property
-    def T(self) -> Array:
-        """Another view with the dimensions in reverse order."""
-        return self.transpose()
+    T = property(transpose, doc="Another view with the dimensions in reverse order.")
 
     def view(self, dtype: Any) -> Array:
         """Another view of the same bytes as elements of another type."""
@@ -342,36 +428,31 @@ class Array(copies.Located, native.View):
         """Whether work on the contents may be queued on a stream."""
         return self.buffer is not None or self._memory.order is not None
 
-    @property
-    def _stream_context(self):
-        """A context that knows the streams of the memory's device."""
-        context = self.context
-        if self.buffer is None and context.info.backend_name != "cuda":
-            raise BufferError(
-                f"the memory is ordered on a CUDA stream, which a context of the {context.info.backend_name} backend "
-                "does not know; open a CUDA context and import with Context.from_dlpack() or Context.asarray()")
-        return context
+    def _check_backend(self, context):
+        """A context of another backend knows neither another package's device memory nor its streams."""
+        if self.buffer is None:
+            device, backend = self._memory.dlpack_device, context.info.backend_name
+            needed = "sycl" if device[0] == ONE_API else "cuda"
+            if backend != needed:
+                raise BufferError(f"the memory is of DLPack device {device}; a context of the {backend} backend knows "
+                                  f"neither it nor its streams: open one of the {needed} backend, and import with its "
+                                  "from_dlpack() or asarray()")
 
     def _settle(self):
         """Waits for the work that is queued on the memory's own stream."""
         if self._is_ordered:
-            native.gmm_stream_synchronize(self._stream_context, self.stream)
+            self._check_backend(self.context)
+            native.gmm_stream_synchronize(self.context, self.stream)
 
     def _usable_by(self, context, *, writes=False):
-        """Checks one side of a copy. A context of another backend cannot read another package's device memory."""
+        """Checks one side of a copy."""
         if not self.contiguous:
             raise ValueError("a copy or fill needs an array whose elements lie one after another; this one has the "
                              f"strides {self.strides}")
         if writes and self.readonly:
             raise ValueError("the array is read-only")
         if self.buffer is None and not self._host_reaches():
-            device = self._memory.dlpack_device
-            needed = "sycl" if device[0] == ONE_API else "cuda"
-            if context.info.backend_name != needed:
-                raise BufferError(
-                    f"the memory is of DLPack device {device}; a context of the {context.info.backend_name} "
-                    f"backend cannot copy it: open one of the {needed} backend, and import with its from_dlpack() or "
-                    "asarray()")
+            self._check_backend(context)
 
     def fill(self, value: int, *, stream: Any = None) -> None:
         """Sets every byte to a value. Without a stream the call waits for it."""
@@ -381,27 +462,12 @@ class Array(copies.Located, native.View):
                 raise ValueError(f"a byte is a number from 0 to 255, not {value}")
             ctypes.memset(self.address, value, self.nbytes)  # a GPU's driver does not fill ordinary memory
         elif self.nbytes:
-            copies.queue(self, native.gmm_fill, (self, value, self.nbytes), stream)
+            self._queue(native.gmm_fill, (self, value, self.nbytes), stream)
 
-    def copy_from(self, source: Any, *, stream: Any = None) -> None:
-        """Copies an array, a buffer, or an object with the buffer protocol into this array, of as many bytes.
-
-        Without a stream the call waits for the copy. With a stream it only queues a copy from memory of gmm. A copy
-        from an object of Python always waits.
-        """
-        copies.copy(self, source, stream, self._place, writes_other=False)
-
-    def copy_to(self, destination: Any, *, stream: Any = None) -> None:
-        """Copies the elements into an array, a buffer, or a writable object with the buffer protocol.
-
-        The destination has as many bytes. The call waits as copy_from() does.
-        """
-        copies.copy(self, destination, stream, self._place, writes_other=True)
-
-    def _place(self, nbytes):
-        if nbytes != self.nbytes:
+    def _range(self, offset, nbytes):
+        if offset or nbytes != self.nbytes:
             raise ValueError(f"{nbytes} bytes cannot be copied from or to an array of {self.nbytes} bytes")
-        return self
+        return self.address, nbytes
 
     def copy(self, kind: Any = None, *, stream: Any = None) -> Array:
         """A new contiguous Array of the same elements in gmm's memory. Without a stream the call waits for the copy.
@@ -474,12 +540,7 @@ class Array(copies.Located, native.View):
         return int(self.item())
 
     def __bytes__(self) -> bytes:
-        """The elements in C's order."""
-        if not self.contiguous:
-            return self._elements()
-        copied = bytearray(self.nbytes)
-        self.copy_to(copied)
-        return bytes(copied)
+        return super().__bytes__() if self.contiguous else self._elements()
 
     def __str__(self) -> str:
         """The elements; repr() where they cannot be had."""
@@ -562,7 +623,7 @@ class Array(copies.Located, native.View):
             raise BufferError(f"DLPack has strides in elements; {source.strides} bytes are no whole number of "
                               f"{dtype.name}")
         source._order_for_consumer(device, stream)
-        return source._capsule(device, version >= (1, 0), flags, dtype.code, dtype.minor_version)
+        return source._capsule(device, version >= (1, 0), flags)
 
     def _order_for_consumer(self, device, stream):
         """Orders the consumer's work behind the work that is queued on the memory's own stream."""
@@ -579,14 +640,14 @@ class Array(copies.Located, native.View):
         theirs = stream_number(as_stream(1 if stream is None else stream))
         if not self._is_ordered or theirs == (stream_number(self.stream) or 1):
             return
-        context = self._stream_context
+        context = self.context
+        self._check_backend(context)
         with context.event(max(self.device, 0)) as event:
             event.record(self.stream)
             native.gmm_stream_wait_event(context, theirs, event, 0)
 
 
-def _make(memory, address, shape, strides, dtype, readonly):
-    return native.View.__new__(Array, memory, address, shape, strides, dtype, readonly)
+_make = functools.partial(native.View.__new__, Array)  # (memory, address, shape, strides, dtype, readonly)
 
 
 def empty(self: Context, shape: Shape, dtype: Any = "float64", kind: KindLike = Kind.DEVICE, **options) -> Array:
@@ -619,11 +680,8 @@ def over(owner, address, shape, strides, dtype, readonly, device=HOST_DEVICE, st
 
 def _dl_device(device):
     """gmm.HOST, a device's number, or (device type, device id) of DLPack."""
-    if device is None:
-        return None
-    if isinstance(device, tuple):
-        kind, number = device
-        return (int(kind), int(number))
+    if device is None or isinstance(device, tuple):
+        return device and tuple(map(int, device))
     number = operator.index(device)
     return HOST_DEVICE if number == HOST else (CUDA, number)
 
@@ -672,15 +730,13 @@ def from_dlpack(obj: Any, *, device: Any = None, copy: bool | None = None, strea
     elif at[0] not in (CPU, CUDA_HOST, ONE_API):
         raise BufferError(f"gmm does not know memory of DLPack device {at}")
     same = wanted is None or wanted == at or (wanted == HOST_DEVICE and at[0] == CUDA_HOST)
-    if not same and copy is False and at[0] != CUDA_MANAGED:
-        raise BufferError(f"the memory is at DLPack device {at}, not at {wanted}, and copy=False")
     if at[0] == ONE_API:
         sycl.wait_for_queue(obj)
     capsule = _capsule(obj, on_stream, wanted if not same and at[0] == CUDA_MANAGED else None, copy)
     # -1 requests no order: the array's contents are then ordered on no stream.
     array = _over_tensor(capsule, None if on_stream == -1 else on_stream, context)
     moved = not same and array.__dlpack_device__() != wanted
-    if moved and copy is False:  # managed memory of a producer without dl_device
+    if moved and copy is False:
         raise BufferError(f"the memory is at DLPack device {at}, its producer does not offer it at {wanted}, "
                           "and copy=False")
     if copy or moved:
@@ -706,10 +762,11 @@ def _over_tensor(capsule, stream, context):
     dtype = _BY_DLPACK.get(code)
     if dtype is None:
         raise BufferError(f"DLPack's type (code, bits, lanes) = {code} is none that gmm knows")
+    shape = memoryview(shape or b"").cast("q").tolist()
     if any(length < 0 for length in shape):
         raise BufferError(f"a DLPack tensor of the shape {shape}")
     if strides is not None:
-        strides = [step * dtype.itemsize for step in strides]
+        strides = [step * dtype.itemsize for step in memoryview(strides).cast("q")]
         if any(abs(step) > sys.maxsize for step in strides):
             raise BufferError("a DLPack tensor whose stride is beyond any address space")
     return over(capsule, address, shape, strides, dtype, readonly, device, stream, context)

@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.Buffer and gmm.Pin: blocks of memory as objects."""
+"""gmm.Buffer, gmm.Pin and gmm.Heap: blocks of memory as objects, and allocation with one kind, device and tag."""
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gmm import _native as native
-from gmm._core import copies
-from gmm._core.array import Array, over
-from gmm._core.enums import Advice, FdType, State, milliseconds
+from gmm._core.array import Array, Located, host_view, over
+from gmm._core.enums import Advice, FdType, State
 from gmm._core.errors import ERRORS
 from gmm._core.stream import as_stream, stream_number
 from gmm._core.values import IpcFdInfo, LegacyHandle
 
-if TYPE_CHECKING:
-    from gmm._core.typing import Context, FdTypeLike
 
-
-class Buffer(copies.Located, native.Memory):
+class Buffer(Located, native.Memory):
     """A block of memory of a context.
 
     close(), the end of a with block, or the end of the last reference frees it. While a memoryview, an array of another
@@ -29,8 +25,6 @@ class Buffer(copies.Located, native.Memory):
     """
 
     __slots__ = ()
-
-    free = native.memory_free  # in C, because Python code would cost more than the call
 
     @property
     def buffer(self) -> Buffer:
@@ -54,30 +48,10 @@ class Buffer(copies.Located, native.Memory):
                 f"{self.nbytes} bytes")
         return self.address + offset, self.nbytes - offset if size is None else size
 
-    def copy_from(self, source: Any, *, offset: int = 0, stream: Any = None) -> None:
-        """Copies a whole buffer, a contiguous array or any object with the buffer protocol into this buffer, at offset.
-
-        Without a stream the call waits for the copy. With a stream it only queues a copy between buffers of gmm. A copy
-        from an object of Python always waits, because nothing else holds that object until the copy is done.
-        """
-        copies.copy(self, source, stream, lambda nbytes: self._range(offset, nbytes)[0], writes_other=False)
-
-    def copy_to(self, destination: Any, *, offset: int = 0, stream: Any = None) -> None:
-        """Copies this buffer, from offset on, into a whole buffer, a contiguous array or any writable object.
-
-        The object must have the buffer protocol. The call waits as copy_from() does.
-        """
-        copies.copy(self, destination, stream, lambda nbytes: self._range(offset, nbytes)[0], writes_other=True)
-
     def fill(self, value: int, *, offset: int = 0, size: int | None = None, stream: Any = None) -> None:
         """Sets every byte to a value. Without a stream the call waits for it."""
         address, size = self._range(offset, size)
-        copies.queue(self, native.gmm_fill, (address, value, size), stream)
-
-    def __bytes__(self) -> bytes:
-        copied = bytearray(self.nbytes)
-        self.copy_to(copied)
-        return bytes(copied)
+        self._queue(native.gmm_fill, (address, value, size), stream)
 
     def record_use(self, stream: Any) -> None:
         """Notes that a stream uses the block too: free() defers the release until the work queued there is done."""
@@ -131,7 +105,7 @@ class Buffer(copies.Located, native.Memory):
             copied = bytearray(size)
             self.backup(offset=offset, into=copied)
             return bytes(copied)
-        with copies.host_view(into, writable=True) as view:
+        with host_view(into, writable=True) as view:
             address, size = self._range(offset, view.nbytes)
             native.gmm_backup_read(self.context, address, size, native.view_address(view))
         return into
@@ -222,55 +196,16 @@ class Pin(native.Memory):
         return "<gmm.Pin closed>" if self.closed else f"<gmm.Pin of {self.nbytes} bytes at 0x{self.address:x}>"
 
 
-# Memory of other processes.
+class Heap(native.Handle):
+    """A heap with a fixed kind, device and tag: the fastest way to allocate. Context.heap() makes it."""
 
+    __slots__ = ("kind", "device")
 
-def ipc_import(self: Context, handle: bytes, *, device: int = 0, timeout: float | None = None,
-               nbytes: int | None = None) -> Buffer:
-    """Maps another process's memory as a Buffer of nbytes; None: of all bytes of the block after the address.
+    alloc = native.heap_alloc
 
-    timeout: seconds to wait for the exporter; None: 5.
-    """
-    # The buffer holds the handle, by which it can be sent on.
-    return _import(self, nbytes, bytes(handle), native.gmm_ipc_import, handle,
-                   {"device": device, "timeout_ms": milliseconds(timeout)})
+    def reserve(self, size: int) -> None:
+        """Makes the heap hold at least so many bytes from now on, all of them touched; 0 ends it."""
+        native.gmm_heap_reserve(self, size)
 
-
-def import_fd(self: Context, fd: int, size: int, *, type: FdTypeLike = FdType.DEFAULT, device: int = 0) -> Buffer:
-    """Maps the memory of a descriptor as a Buffer.
-
-    Vulkan, another library, or another process's Buffer.ipc_export_fd() has made the descriptor. size: the bytes of the
-    allocation, which its maker knows. The caller still owns the descriptor and may close it at once.
-    """
-    return _import(self, size, None, native.gmm_ipc_import_fd, fd, {"type": type, "size": size, "device": device})
-
-
-def _import(context, nbytes, held, function, *arguments):
-    """A Buffer of what the native function imports. A failure closes the import."""
-    buffer = Buffer()
-    buffer._held = held
-    buffer._open("imported buffer", context, function, context, *arguments)
-    try:
-        info = context.query(buffer)
-        rest = info.base + info.size - buffer.address
-        if nbytes is not None and nbytes > rest:
-            raise ERRORS["InvalidSizeError"](f"{nbytes} bytes of another process's memory were asked for; "
-                                             f"its block has {rest} bytes from the address on")
-        buffer._nbytes = rest if nbytes is None else nbytes
-    except BaseException:
-        buffer.free()
-        raise
-    return buffer
-
-
-def pin(self: Context, obj: Any, *, device: int = 0, read_only: bool = False) -> Pin:
-    """Page-locks the memory of an object with the buffer protocol until the Pin is closed.
-
-    The object cannot be resized until then.
-    """
-    view, made = copies.host_view(obj, writable=not read_only), Pin()
-    made._held, made._nbytes = view, view.nbytes
-    options = {"device": device, "flags": native.GMM_PIN_READ_ONLY if read_only else 0}
-    made.device_pointer = made._open("pin", self, native.gmm_pin, self, native.view_address(view),
-                                     view.nbytes, options)[1]
-    return made
+    def __repr__(self):
+        return "<gmm.Heap closed>" if self.closed else f"<gmm.Heap of {self.kind.name} memory of device {self.device}>"

@@ -23,33 +23,24 @@ INCLUDE = pathlib.Path(__file__).resolve().parents[1] / "_include"
 
 def cache(variable=None):
     """The folder of compiled files: the value of an environment variable, else $XDG_CACHE_HOME/gmm or ~/.cache/gmm."""
-    named = os.environ.get(variable) if variable else None
-    if named:
-        return pathlib.Path(named)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (pathlib.Path(base) if base else pathlib.Path.home() / ".cache") / "gmm"
+    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(os.environ.get(variable or "") or pathlib.Path(base, "gmm"))
 
 
 def compiler(purpose):
     """The command of a C++ compiler: $CXX, c++, g++ or clang++. RuntimeError when there is none."""
-    named = os.environ.get("CXX")
-    if named:
-        return shlex.split(named)
-    for name in ("c++", "g++", "clang++"):
-        if shutil.which(name):
-            return [name]
-    raise RuntimeError(f"{purpose} needs a C++ compiler once, and none was found; install g++ or clang++, "
-                       "or name one in CXX")
+    found = shlex.split(os.environ.get("CXX", "")) or [*filter(shutil.which, ("c++", "g++", "clang++"))][:1]
+    if not found:
+        raise RuntimeError(f"{purpose} needs a C++ compiler once, and none was found; install g++ or clang++, "
+                           "or name one in CXX")
+    return found
 
 
 def loaded(name):
     """The path of a library that this process has loaded, by its file name or the start of it. None: it has not."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        for line in maps:
-            path = line[line.find("/"):].rstrip("\n")
-            if os.path.basename(path).startswith(name):
-                return path
-    return None
+        paths = (line[line.find("/"):].rstrip("\n") for line in maps)
+        return next((path for path in paths if os.path.basename(path).startswith(name)), None)
 
 
 def standard_library():

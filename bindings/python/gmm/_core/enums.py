@@ -2,6 +2,7 @@
 """The enumerations of the C headers, constants with Python's names, and arguments as the library takes them."""
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any
 
@@ -15,15 +16,19 @@ def flags(*pairs: Any) -> int:
     return sum(flag for flag, is_wanted in pairs if is_wanted)
 
 
-def as_kind(kind: Any) -> Any:
-    """A kind that is given by its name, such as "vmm". Anything else comes back as it is."""
-    if not isinstance(kind, str):
-        return kind
+def by_name(members: Any, given: Any) -> Any:
+    """A member of an enumeration that is given by its name, such as "vmm". Anything else comes back as it is."""
+    if not isinstance(given, str):
+        return given
     try:
-        return Kind[kind.upper()]
+        return members[given.upper()]
     except KeyError:
-        names = ", ".join(repr(member.name.lower()) for member in Kind if member)
-        raise ValueError(f"there is no kind {kind!r}; the kinds are {names}") from None
+        noun = members.__name__.lower()
+        names = ", ".join(repr(member.name.lower()) for member in members if member.name != "UNSPECIFIED")
+        raise ValueError(f"there is no {noun} {given!r}; the {noun}s are {names}") from None
+
+
+as_kind = functools.partial(by_name, Kind)
 
 
 def tag_number(context: Any, tag: Any) -> int:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's results as exceptions: one class for each result, all of them subclasses of gmm.Error."""
+"""The library's results as exceptions: one class for each result, all of them subclasses of gmm.Error. Their words."""
 from __future__ import annotations
 
+import re
+
 from gmm import _native as native
-from gmm._core.words import in_python
 
 
 class Error(Exception):
@@ -17,15 +18,6 @@ class Error(Exception):
     code: int = 0
     name: str = ""
     native_code: int = 0
-
-    def __init__(self, message: str = "", *, code: int | None = None, name: str | None = None,
-                 native_code: int = 0) -> None:
-        super().__init__(message)
-        if code is not None:
-            self.code = code
-        if name is not None:
-            self.name = name
-        self.native_code = native_code
 
 
 # Python's own class for the same failure, which users catch already. It is ValueError for those named INVALID_, too.
@@ -63,7 +55,8 @@ class ClosedError(ERRORS["InvalidHandleError"], ValueError):
 
 def make_exception(code, name, message, native_code, closed):
     made = ClosedError if closed else _CLASSES.get(code, Error)
-    exception = made(in_python(message), code=code, name=name, native_code=native_code)
+    exception = made(in_python(message))
+    exception.code, exception.name, exception.native_code = code, name, native_code
     if isinstance(exception, OSError) and native_code > 0:
         exception.errno = native_code
     return exception
@@ -75,3 +68,74 @@ def check(result, message=b""):
         words = message.decode(errors="replace") or native.gmm_last_error_message() or native.gmm_result_text(result)
         raise make_exception(result, native.gmm_result_name(result), words, native.gmm_last_native_code(), False)
     return result
+
+
+# Texts for people: sizes, and the library's messages with Python's names.
+
+
+def size(count):
+    """Bytes in words: 1536 is "1.5 KiB"."""
+    value, unit = float(count), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.4g} {unit}"
+
+
+# Classes by the noun that a function's name begins with. All other functions are methods of Context.
+_NOUNS = {noun: noun.capitalize() for noun in ("event", "heap", "lease", "stream", "ticket", "watcher")}
+_VERBS = {"destroy": "close", "query": "info"}
+# Functions whose Python name does not follow from that.
+_FUNCTIONS = {
+    "advise": "Buffer.advise", "backup_configure": "Context.set_backup", "backup_discard": "Context.discard_backup",
+    "backup_map": "Buffer.backup_view", "backup_query": "Context.backup_info", "backup_read": "Buffer.backup",
+    "backup_reserve": "Context.prepare_backup", "context_create": "Context", "context_query": "Context.info",
+    "context_release": "Context.close", "context_set_decommit": "Context.decommit_after_ms",
+    "context_set_oom_handler": "Context.set_oom_handler", "defer_begin": "Context.defer",
+    "defer_end": "the end of Context.defer", "device_query": "Context.device_info", "event_export": "Event.ipc_export",
+    "event_import": "Context.ipc_import_event", "event_query": "Event.done", "fill": "Buffer.fill",
+    "ipc_close": "Buffer.close", "ipc_export_fd": "Buffer.ipc_export_fd",
+    "ipc_export_legacy": "Buffer.ipc_export_legacy", "ipc_import_fd": "Context.import_fd", "lease_create": "Lease",
+    "lease_list": "lease.status", "lease_return": "Lease.release", "limit_set": "Context.set_limit",
+    "move": "Buffer.move", "prefetch": "Buffer.prefetch", "record_use": "Buffer.record_use",
+    "resume_wait": "Context.wait_ready", "snapshot_write": "Context.snapshot", "stats_query": "Context.stats",
+    "stream_forget": "Context.forget_stream", "stream_wait_event": "Stream.wait", "tag_configure": "Tag.update",
+    "tag_destroy": "Tag.destroy", "tag_find": "Context.tag", "tag_list": "Context.tags",
+    "tag_pop": "the end of a with block of a tag", "tag_push": "the with block of a tag",
+    "tag_query": "Context.tag_info", "tag_set_default": "Context.set_process_default_tag",
+    "trace_begin": "Context.trace", "trace_end": "the end of Context.trace", "unpin": "Pin.close"}
+_CONSTANTS = {
+    "GMM_ALLOC_COMM": "comm=True", "GMM_ALLOC_DEDICATED": "dedicated=True", "GMM_DECOMMIT_NEVER": "None",
+    "GMM_DEVICE_HOST": "HOST", "GMM_EVENT_SHARED": "ipc=True", "GMM_HEAP_EXPORTABLE": "exportable=True",
+    "GMM_PAUSE_DROP": "contents=Contents.DROP", "GMM_PAUSE_FORCE": "force=True", "GMM_PAUSE_HOLD": "hold=",
+    "GMM_PAUSE_NO_WRITES": "no_writes=True", "GMM_RESUME_RETAIN": "retain=True", "GMM_TAG_CHECKSUM": "checksum=True",
+    "GMM_TAG_DEFAULT": "DEFAULT_TAG"}
+#: Prefixes of the constants of an enumeration.
+_ENUMERATIONS = {"GMM_KIND_": "Kind.", "GMM_FD_": "FdType.", "GMM_ADVISE_": "Advice.", "GMM_CONTENTS_": "Contents.",
+                 "GMM_DEVICE_CAN_": "Capability.", "GMM_LEASE_": "LeaseState.",
+                 "GMM_WATCH_": "WatchEvent."}
+_NAME = re.compile(r"\bgmm_[a-z_]+\b|\bGMM_[A-Z_]+")
+
+
+def _function(name):
+    noun, _, verb = name.partition("_")
+    if name in _FUNCTIONS or verb == "create":
+        return _FUNCTIONS.get(name) or f"Context.{noun}"
+    if noun not in _NOUNS or not verb:
+        return f"Context.{name}"
+    return f"{_NOUNS[noun]}.{_VERBS.get(verb, verb)}"
+
+
+def _python_name(match):
+    name = match.group()
+    found = _function(name[len("gmm_"):]) if name.startswith("gmm_") else _CONSTANTS.get(name)
+    for prefix, enumeration in _ENUMERATIONS.items():
+        if found is None and name.startswith(prefix):
+            found = enumeration + (name[len(prefix):] or "*")
+    return found or name  # a variable of the environment, for example
+
+
+def in_python(message):
+    """A message of the library with the names that Python has for its functions and constants."""
+    return _NAME.sub(_python_name, message)

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Helpers of other libraries' memory resources: their tag, and the end of their use."""
-from typing import TypeVar
+import contextlib
 
 from gmm._core.enums import tag_number
-
-_Self = TypeVar("_Self")
 
 
 def resource_tag(context, tag):
@@ -25,11 +23,8 @@ def need_cuda(context, user):
     return context
 
 
-class Undoable:
+class Undoable(contextlib.AbstractContextManager):
     """undo() and the with statement."""
-
-    def __enter__(self: _Self) -> _Self:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.undo()

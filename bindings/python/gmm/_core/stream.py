@@ -2,14 +2,11 @@
 """Streams and events."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from gmm import _native as native
 from gmm._core import sycl
-from gmm._core.enums import milliseconds
-
-if TYPE_CHECKING:
-    from gmm._core.typing import Context
+from gmm._core.enums import STREAM_DEFAULT
 
 
 def as_stream(stream):
@@ -32,7 +29,7 @@ def as_stream(stream):
 def stream_number(stream):
     """A stream as the plain number that a descriptor's field takes."""
     if stream is None:
-        return native.GMM_STREAM_DEFAULT
+        return STREAM_DEFAULT
     return stream.handle if isinstance(stream, Stream) else stream
 
 
@@ -111,33 +108,3 @@ class Event(native.Handle):
 
     def __repr__(self):
         return "<gmm.Event closed>" if self.closed else f"<gmm.Event 0x{self.handle:x}>"
-
-
-def stream(self: Context, device: int = 0) -> Stream:
-    """Makes a Stream."""
-    made = Stream()
-    made.device = device
-    made._open("stream", self, native.gmm_stream_create, self, {"device": device})
-    self._queues.add(made)
-    return made
-
-
-def event(self: Context, device: int = 0, *, ipc: bool = False) -> Event:
-    """Makes an Event. ipc: other processes can wait for it, see Event.ipc_export()."""
-    return _event(self, native.gmm_event_create, (), {"device": device, "flags": native.GMM_EVENT_SHARED if ipc else 0})
-
-
-def ipc_import_event(self: Context, handle: bytes, *, device: int = 0, timeout: float | None = None) -> Event:
-    """Opens another process's event, for Stream.wait(), Event.synchronize() and Event.done.
-
-    They see what the process that made the event recorded last. Only that process records.
-    """
-    return _event(self, native.gmm_event_import, (handle,), {"device": device, "timeout_ms": milliseconds(timeout)})
-
-
-def _event(context, function, handle, options):
-    made = Event()
-    made.device, made._held = options["device"], bytes(*handle) or None
-    made._open("event", context, function, context, *handle, options)
-    context._queues.add(made)
-    return made

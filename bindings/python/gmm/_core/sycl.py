@@ -4,6 +4,7 @@ import ctypes
 import functools
 import os
 import sys
+import types
 import weakref
 
 from gmm._core.errors import NoBackendError
@@ -25,10 +26,7 @@ def load_library():
         return
     from importlib.util import find_spec  # here, as it takes as long to import as a tenth of this package
 
-    try:
-        package = find_spec("dpctl")
-    except ValueError:  # a test has put a module without a spec in its place
-        package = None
+    package = find_spec("dpctl")
     for folder in (package and package.submodule_search_locations) or ():
         library = os.path.join(folder, _NAME)
         if os.path.exists(library):
@@ -61,18 +59,13 @@ def cached_queue(context, device):
     return get_device_cached_queue((queue.sycl_context, queue.sycl_device))
 
 
-class _View:
-    def __init__(self, array):
-        self.__sycl_usm_array_interface__ = array.__sycl_usm_array_interface__
-
-
 _tensors = weakref.WeakKeyDictionary()  # by gmm.Array
 
 
 def tensor_of(array):
     """An array of the tensors of dpnp, or of dpctl's before dpnp 0.20, over a gmm.Array. It has no export."""
     if array not in _tensors:
-        view = _View(array)
+        view = types.SimpleNamespace(__sycl_usm_array_interface__=array.__sycl_usm_array_interface__)
         tensor = sys.modules.get("dpnp.tensor")
         if tensor is None:
             import dpctl.tensor as tensor

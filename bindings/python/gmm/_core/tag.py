@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gmm import _native as native
-from gmm._core.enums import flags, tag_number
-from gmm._core.errors import Error
+from gmm._core.enums import flags
+from gmm._core.errors import Error, size
 from gmm._core.values import TagInfo
-from gmm._core.ticket import Pausing
-from gmm._core.words import size
+from gmm._core.ticket import Pausing, Scope
 
 if TYPE_CHECKING:
     from gmm._core.typing import ContentsLike, Context
 
 
-class Tag(Pausing):
+class Tag(Pausing, Scope, int):
     """A tag of a context, which it pauses alone. In a with block it is the current tag of the thread.
 
-    Context.tag() makes it.
+    Context.tag() makes it. It is its number, which PointerInfo.tag says.
 
         with context.tag("weights", contents=gmm.Contents.HOST, read_only=True) as weights:
             block = context.alloc(1 << 20, gmm.Kind.VMM)
@@ -26,38 +25,22 @@ class Tag(Pausing):
             ...  # the driver has the memory
     """
 
-    __slots__ = ("_scope", "context", "name", "number")
+    def __new__(cls, context: Context, number: int, name: str) -> Tag:
+        return super().__new__(cls, number)
 
     def __init__(self, context: Context, number: int, name: str) -> None:
+        super().__init__(native.gmm_tag_push, (context, number), native.gmm_tag_pop, (context,), None)
         self.context, self.number, self.name = context, number, name
-        self._scope = (native.gmm_tag_push, (context, number), native.gmm_tag_pop, (context,), None)
 
     def _chosen(self, tags):
         if tags:
             raise TypeError("a tag pauses and resumes its own memory; pass several tags to the context's methods")
         return self.context, (self,)
 
-    def __index__(self) -> int:
-        return self.number
-
-    __int__ = __index__
-
-    def __eq__(self, other: object) -> bool:
-        """A tag equals its number, which is what PointerInfo.tag says."""
-        if isinstance(other, Tag):
-            return self.number == other.number and self.context is other.context
-        return self.number == other if isinstance(other, int) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.number)
-
     @property
     def info(self) -> TagInfo:
         """The state of the tag: TagInfo."""
-        return tag_info(self.context, self)
-
-    __enter__ = native.scope_enter
-    __exit__ = native.scope_exit
+        return self.context.tag_info(self)
 
     def destroy(self) -> None:
         """Destroys the tag, which must have no memory, heap or with block left, and returns its free memory.
@@ -73,7 +56,7 @@ class Tag(Pausing):
         The change does not affect contents that are kept already.
         """
         now = self.info
-        native.gmm_tag_configure(self.context, self.number, _options(
+        native.gmm_tag_configure(self.context, self.number, tag_options(
             now.contents if contents is None else contents,
             now.priority if priority is None else priority,
             bool(now.flags & native.GMM_TAG_READ_ONLY) if read_only is None else read_only,
@@ -90,37 +73,7 @@ class Tag(Pausing):
                 f"{size(info.paused_bytes)} paused>")
 
 
-def _options(contents, priority, read_only, checksum, pageable):
+def tag_options(contents, priority, read_only, checksum, pageable):
     return {"contents": contents, "priority": priority,
             "flags": flags((native.GMM_TAG_READ_ONLY, read_only), (native.GMM_TAG_CHECKSUM, checksum),
                            (native.GMM_TAG_PAGEABLE, pageable))}
-
-
-def tag(self: Context, name: str, contents: ContentsLike | None = None, priority: int | None = None, *,
-        read_only: bool | None = None, checksum: bool | None = None, pageable: bool | None = None) -> Tag:
-    """Makes a Tag, or finds the tag of that name. In a with block it is the thread's current tag.
-
-    contents: what a pause does with the contents; None: Contents.DROP. priority: higher resumes first. read_only:
-    contents that a backup keeps are not copied again. checksum: a resume verifies the kept contents. pageable: contents
-    in host memory are not page-locked, and the process shrinks by them at the resume. Options that contradict those of
-    an existing tag are an error.
-    """
-    options = None
-    if any(option is not None for option in (contents, priority, read_only, checksum, pageable)):
-        options = _options(contents, priority, read_only, checksum, pageable)
-    return Tag(self, native.gmm_tag_create(self, name, options)[1], name)
-
-
-def tag_info(context, tag):
-    """The state of a tag: TagInfo."""
-    return TagInfo.unpack(native.gmm_tag_query(context, tag_number(context, tag))[1])
-
-
-def tag_numbers(context):
-    """The numbers of all tags of a context, in ascending order."""
-    count = 16
-    while True:
-        capacity = count + 8  # other threads may make tags between two calls
-        _, numbers, count = native.gmm_tag_list(context, capacity)
-        if count <= capacity:
-            return numbers[:count]

@@ -2,6 +2,7 @@
 """Pauses and resumes, and gmm.Ticket, which is one in the background."""
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from typing import TYPE_CHECKING, Any, Generator
@@ -10,16 +11,27 @@ from gmm import _native as native
 from gmm._core.enums import TicketState, flags, milliseconds, tag_number
 from gmm._core.errors import ERRORS, ClosedError, Error
 from gmm._core.values import TicketInfo
-from gmm._core.scope import Scope
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from gmm._core.typing import ContentsLike, Context, OnProgress, TagLike
 
 _SLICE_MS = 200  # Ctrl-C interrupts a wait between two slices
 
 _KEEP = {0: native.GMM_PAUSE_DROP, 1: native.GMM_PAUSE_KEEP_HOST, 2: native.GMM_PAUSE_KEEP_FILE}  # by Contents
+
+
+class Scope(contextlib.ContextDecorator):
+    """with Scope(begin, arguments, end, arguments): the block gets begin's result, or a value that is given.
+
+    The end comes for certain, also when Ctrl-C came as the block began. A begin in Python undoes itself when it raises.
+    An end in Python may be called twice, when Ctrl-C came in between.
+    """
+
+    def __init__(self, *scope):
+        self._scope = scope
+
+    __enter__ = native.scope_enter
+    __exit__ = native.scope_exit
 
 
 class Progress:
@@ -80,30 +92,29 @@ class Ticket(native.Handle):
     that. Then commit() carries it out. cancel(), the time and a dropped ticket undo it.
     """
 
-    __slots__ = ("context", "_progress", "_info", "_outcome", "_asked", "_cancelled", "_holds")
+    _progress = None  # the caller's, until the end
+    _info = _outcome = None  # from the end on: TicketInfo, and (bytes, exception)
+    _holds = _asked = _cancelled = False
 
-    def __init__(self, function: Any, context: Context, options: Any) -> None:
-        self._prepare(context, options["progress"], bool(options["flags"] & native.GMM_PAUSE_HOLD))
+    def _start(self, function, context, options):
+        """Begins a pause or a resume. Returns the ticket."""
+        self._progress, self._holds = options["progress"], bool(options["flags"] & native.GMM_PAUSE_HOLD)
         try:
             self._begin(function, context, options)
         except BaseException:  # Ctrl-C, too: nobody has the ticket
             self._abandon()
             raise
+        return self
 
-    def _prepare(self, context, progress=None, holds=False):
-        self.context = context
-        self._holds = holds
-        self._progress = progress
-        self._info = self._outcome = None
-        self._asked = self._cancelled = False
-
-    def _begin(self, function, *arguments):
-        """Opens the ticket with the operation that the function begins. The context knows a ticket that is open."""
-        self._open("ticket", self.context, function, *arguments)
-        for other in list(self.context._tickets):
+    def _begin(self, function, owner, options):
+        """Opens the ticket with the operation that the function begins, of a context or of a lease, which it holds."""
+        context = owner.context or owner
+        self._held = owner
+        self._open("ticket", context, function, owner, options)
+        for other in list(context._tickets):
             other._look(0)
         if not self._holds:  # a held operation whose ticket is dropped is undone
-            self.context._tickets.add(self)
+            context._tickets.add(self)  # which knows a ticket that is open
 
     def _abandon(self):
         """Ends the operation. False: it has not begun, or was cancelled or failed."""
@@ -130,16 +141,15 @@ class Ticket(native.Handle):
             seen = self._ask(native.gmm_ticket_look, milliseconds)
             if seen is None or not seen[2]:
                 return seen is None
-            info, outcome = self.info, (seen[1], None)
+            outcome = (seen[1], None)
         except ClosedError:
             raise
         except Error as error:
-            info = TicketInfo(TicketState.DONE, error.code, 0, *self.info[3:])
             outcome = (0, error)
         progress = self._progress  # another thread may see the end too
         if progress is not None and progress.error is not None:
             outcome = (0, progress.error)
-        self._info, self._outcome = info, outcome
+        self._info, self._outcome = self.info, outcome
         self._progress = None  # the library calls it no more
         self.context._tickets.discard(self)
         return True
@@ -166,8 +176,7 @@ class Ticket(native.Handle):
         close().
         """
         if not self.wait(timeout):
-            raise ERRORS["NotReadyError"](
-                f"the pause or resume has not ended in {timeout} s; wait again or cancel it")
+            raise ERRORS["NotReadyError"](f"the pause or resume has not ended in {timeout} s; wait again or cancel it")
         self._asked = True
         moved, error = self._outcome
         if error is not None:
@@ -238,6 +247,8 @@ class Ticket(native.Handle):
 
     def __repr__(self):
         if self._outcome is None:
+            if self._held is not self.context:
+                return f"<gmm.Ticket: {self._held!r}>"
             info = self.info
             return f"<gmm.Ticket running, {info.copied_bytes} of {info.total_bytes} bytes copied>"
         moved, error = self._outcome
@@ -281,7 +292,7 @@ class Pausing:
         return carry_out(native.gmm_resume, *self._options(tags, retain=retain, progress=progress))
 
     def paused(self, *tags: TagLike, force: bool = False, contents: ContentsLike | None = None,
-               progress: OnProgress = None) -> AbstractContextManager[int]:
+               progress: OnProgress = None) -> contextlib.AbstractContextManager[int]:
         """Pauses for the time of a with block. The block gets the bytes released."""
         def pause():
             context, options = self._options(tags, force=force, contents=contents, progress=progress)
@@ -301,13 +312,14 @@ class Pausing:
         hold: it stops where nothing can fail any more, until Ticket.commit(), for at most so many seconds. The
         memory is active then, and what is written is kept. no_writes: nothing writes it, so the commit copies once.
         """
-        return Ticket(native.gmm_pause_async, *self._options(
+        return Ticket()._start(native.gmm_pause_async, *self._options(
             tags, force=force, contents=contents, progress=progress, hold=hold, no_writes=no_writes))
 
     def resume_async(self, *tags: TagLike, retain: bool = False, progress: OnProgress = None,
                      hold: float | None = None) -> Ticket:
         """resume() on a thread of the library: a Ticket. hold: as for pause_async(), with all pages taken."""
-        return Ticket(native.gmm_resume_async, *self._options(tags, retain=retain, progress=progress, hold=hold))
+        return Ticket()._start(native.gmm_resume_async, *self._options(
+            tags, retain=retain, progress=progress, hold=hold))
 
     def discard_backup(self, *tags: TagLike) -> int:
         """Discards the kept contents of the tags' paused memory. Returns their bytes.

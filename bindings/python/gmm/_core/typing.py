@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Optional, Sequence, Union
 
-from gmm._context import Context
+from gmm._context import Context, Watcher
 from gmm._core.array import Array
 from gmm._core.buffer import Buffer, Pin
 from gmm._core.enums import Contents, FdType, Kind
-from gmm._core.values import PointerInfo
+from gmm._core.values import PointerInfo, WatchInfo
 from gmm._core.stream import Stream
 from gmm._core.tag import Tag
 from gmm._core.ticket import Ticket
-from gmm._core.watch import Watcher, WatchInfo
 
 __all__ = ["Address", "Array", "Context", "ContentsLike", "FdTypeLike", "KindLike", "OnProgress", "OnWatch", "Path",
            "PointerInfo", "Shape", "Stream", "Tag", "TagLike", "Ticket", "Watcher"]

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from gmm import _native as native
-from gmm._core.enums import Kind
+from gmm._core.enums import DEFAULT_TAG, Kind
 from gmm._core.resource import need_cuda, resource_tag
 from gmm._core.tag import Tag
 from gmm._default import context as default_context
@@ -103,7 +102,7 @@ def pool(tag: Tag | int | str | None = None, *, kind: Kind = Kind.VMM, use_on_oo
                            f"on; remove it from {name}, or call gmm.torch.use()")
     _need_cuda("gmm.torch.pool()")
     lib = library.load()
-    number = resource_tag(lib.context, tag) or native.GMM_TAG_DEFAULT
+    number = resource_tag(lib.context, tag) or DEFAULT_TAG
     with library.lock:
         allocate = lib.slot(number, int(kind))
     if not allocate:

@@ -94,7 +94,7 @@ public final class Context extends ContextCalls {
     public long allocate(long size, AllocOptions options) {
         Text.checkSize("the size", size);
         long[] out = new long[1];
-        run(context -> options.stream.run(stream -> allocate(context, size, options, stream, out)));
+        handle.run(context -> options.stream.run(stream -> allocate(context, size, options, stream, out)));
         return out[0];
     }
 
@@ -175,7 +175,7 @@ public final class Context extends ContextCalls {
     /** Makes a tag, or finds it; the options must then agree with it, unless they are null. */
     public Tag tag(String name, TagOptions options) {
         int[] out = new int[1];
-        run(context -> Native.gmm_tag_create(context, name, options == null ? null : options.encode(), out));
+        handle.run(context -> Native.gmm_tag_create(context, name, options == null ? null : options.encode(), out));
         return new Tag(this, out[0]);
     }
 
@@ -191,7 +191,7 @@ public final class Context extends ContextCalls {
         do { // other threads may make tags between two calls
             numbers = new int[count[0] + 8];
             int[] list = numbers;
-            run(context -> Native.gmm_tag_list(context, list, list.length, count));
+            handle.run(context -> Native.gmm_tag_list(context, list, list.length, count));
         } while (count[0] > numbers.length);
         List<Tag> found = new ArrayList<>();
         for (int i = 0; i < count[0]; ++i) {
@@ -270,7 +270,7 @@ public final class Context extends ContextCalls {
      */
     public void setOomHandler(OomHandler handler) {
         callbacks.oomHandler = handler;
-        run(context -> Native.gmm_context_set_oom_handler(context, callbacksAddress)); // waits for one that runs
+        handle.run(context -> Native.gmm_context_set_oom_handler(context, callbacksAddress)); // waits for one that runs
     }
 
     /** Writes a JSON object that describes every heap, extent and live block. */
@@ -311,7 +311,7 @@ public final class Context extends ContextCalls {
     }
 
     private void withSnapshot(Scope scope, LongConsumer operation) {
-        run(context -> {
+        handle.run(context -> {
             long[] snapshot = new long[1];
             Native.gmm_snapshot_create(context, scope == null ? null : scope.encode(), snapshot);
             try {
@@ -328,13 +328,13 @@ public final class Context extends ContextCalls {
      * the context.
      */
     public void reset() {
-        run(Native::gmm_reset);
+        handle.run(Native::gmm_reset);
         handle.nextGeneration();
     }
 
     /** Defers the expensive work of frees until the returned object is closed. Deferrals nest. */
     public Deferral defer() {
-        run(Native::gmm_defer_begin);
+        handle.run(Native::gmm_defer_begin);
         return new Deferral(handle);
     }
 

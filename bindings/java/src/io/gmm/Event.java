@@ -20,18 +20,18 @@ public final class Event extends EventCalls {
 
     /** Records the work that is queued on the stream so far. */
     public void record(Stream stream) {
-        run(address -> stream.run(on -> Native.gmm_event_record(address, 0, on)));
+        handle.run(address -> stream.run(on -> Native.gmm_event_record(address, 0, on)));
     }
 
     /** Blocks until the event has passed. An event that was never recorded has passed. */
     public void synchronize() {
-        run(address -> Native.gmm_event_synchronize(address, 0, FOREVER));
+        handle.run(address -> Native.gmm_event_synchronize(address, 0, FOREVER));
     }
 
     /** Whether the event has passed. */
     public boolean query() {
         long[] out = new long[1];
-        run(address -> Native.gmm_event_query(address, out));
+        handle.run(address -> Native.gmm_event_query(address, out));
         return out[0] != 0;
     }
 }

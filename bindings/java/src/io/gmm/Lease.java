@@ -8,7 +8,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Set;
 import java.util.WeakHashMap;
-import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.CompletableFuture;
 
 /**
  * A process's share in the memory of its devices, until close(): processes that share a GPU use it by turns, and none
@@ -37,10 +37,10 @@ public final class Lease extends LeaseCalls {
     private static final long MOST_COST = 0xfffffffeL;
 
     private final String name;
-    private final CountDownLatch ended;
+    private final CompletableFuture<Void> ended;
     private final Set<Ticket> tickets = Collections.newSetFromMap(new WeakHashMap<>());
 
-    private Lease(Handle handle, String name, CountDownLatch ended) {
+    private Lease(Handle handle, String name, CompletableFuture<Void> ended) {
         super(handle);
         this.name = name;
         this.ended = ended;
@@ -48,14 +48,14 @@ public final class Lease extends LeaseCalls {
 
     static Lease create(Handle context, LeaseOptions options) {
         Call.Asked call = options.asked == null ? null : new Call.Asked(options.asked);
-        CountDownLatch ended = new CountDownLatch(1);
+        CompletableFuture<Void> ended = new CompletableFuture<>();
         Handle handle = Handle.child("lease", context, call, (native_, user, out) -> {
             Native.gmm_lease_create(native_, options.encode(user), out);
         }, Native::gmm_lease_destroy, end -> Call.Asked.end(() -> {
             try {
                 end.run(); // waits for a pause for others, and for the handler
             } finally {
-                ended.countDown();
+                ended.complete(null);
             }
         }));
         Lease lease = new Lease(handle, options.name, ended);
@@ -98,12 +98,12 @@ public final class Lease extends LeaseCalls {
 
     /** Ends an offer. The tag stays as it is, active or paused. It waits as offer() does. */
     public void withdraw(Tag tag) {
-        change(tag, NativeConstants.GMM_LEASE_WITHDRAW);
+        change(tag, (int) NativeConstants.GMM_LEASE_WITHDRAW);
     }
 
     private void change(Tag tag, int cost) {
         Call.Watch.checkOutside("The offer of a lease", true); // the lease's pause may wait for this handler
-        run(address -> Native.gmm_lease_offer_wait(address, tag.number(), cost));
+        handle.run(address -> Native.gmm_lease_offer_wait(address, tag.number(), cost));
     }
 
     /** Waits for the turn for 60 s, and resumes the offered tags. */
@@ -216,17 +216,7 @@ public final class Lease extends LeaseCalls {
         for (Ticket ticket : left) {
             ticket.abandon();
         }
-        boolean interrupted = false;
-        while (ended.getCount() != 0) {
-            try {
-                ended.await();
-            } catch (InterruptedException error) {
-                interrupted = true;
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
+        ended.join(); // an interrupt waits, too
     }
 
     @Override

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-import java.util.function.LongConsumer;
-
 /** An object of the library that the program closes, or the Cleaner after the program has forgotten it. */
 abstract class NativeObject implements AutoCloseable {
     /** Null for streams that gmm did not make. */
@@ -13,11 +11,6 @@ abstract class NativeObject implements AutoCloseable {
         if (handle != null) {
             handle.guard(this);
         }
-    }
-
-    /** Runs a call with the address. */
-    void run(LongConsumer call) {
-        handle.run(call);
     }
 
     /** Whether close() was called. */

@@ -52,7 +52,7 @@ public final class Stream extends NativeObject {
 
     /** Makes this stream's further work wait for the event. The caller does not wait. */
     public void waitFor(Event event) {
-        owned().run(address -> event.run(
+        owned().run(address -> event.handle.run(
             target -> Native.gmm_stream_wait_event(context.address(), address, target, 0)));
     }
 
@@ -83,7 +83,6 @@ public final class Stream extends NativeObject {
         return handle == null ? external : handle.address();
     }
 
-    @Override
     void run(LongConsumer call) {
         if (handle == null) {
             call.accept(external);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
+import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
@@ -114,11 +115,7 @@ final class Struct {
 
     /** The text in a field of `size` bytes, with or without a NUL. */
     static String text(ByteBuffer in, int at, int size) {
-        int length = 0;
-        while (length < size && in.get(at + length) != 0) {
-            length++;
-        }
-        return new String(in.array(), at, length, StandardCharsets.UTF_8);
+        return new String(in.array(), at, size, StandardCharsets.UTF_8).split("\0", 2)[0];
     }
 
     static byte[] bytes(ByteBuffer in, int at, int size) {
@@ -139,10 +136,6 @@ final class Struct {
     }
 
     static String hex(byte[] bytes) {
-        StringBuilder digits = new StringBuilder();
-        for (byte each : bytes) {
-            digits.append(String.format("%02x", each));
-        }
-        return digits.toString();
+        return String.format("%0" + 2 * bytes.length + "x", new BigInteger(1, bytes));
     }
 }

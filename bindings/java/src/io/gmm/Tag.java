@@ -20,7 +20,7 @@ public final class Tag extends TagCalls {
      * tag.push()) { ... }}.
      */
     public Scope push() {
-        context.run(self -> Native.gmm_tag_push(self, number));
+        context.handle.run(self -> Native.gmm_tag_push(self, number));
         return new Scope(context, Thread.currentThread());
     }
 
@@ -37,7 +37,7 @@ public final class Tag extends TagCalls {
                     throw new IllegalStateException("a tag is pushed for one thread: close its scope on "
                         + thread.getName());
                 }
-                context.run(Native::gmm_tag_pop);
+                context.handle.run(Native::gmm_tag_pop);
             });
         }
     }

@@ -64,7 +64,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         long[] bytes = new long[1];
         int[] done = new int[1];
         try {
-            run(address -> Native.gmm_ticket_look(address, millis, bytes, done));
+            handle.run(address -> Native.gmm_ticket_look(address, millis, bytes, done));
             if (done[0] == 0) {
                 return null;
             }
@@ -82,12 +82,10 @@ public final class Ticket extends TicketCalls implements Future<Long> {
     }
 
     private CompletableFuture<Long> await() {
-        for (;;) {
-            CompletableFuture<Long> ended = look(Slices.MILLIS);
-            if (ended != null) {
-                return ended;
-            }
+        while (look(Slices.MILLIS) == null) {
+            // it has not ended
         }
+        return outcome;
     }
 
     /** Whether it has ended, with success or failure. */
@@ -107,7 +105,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
             return false;
         }
         try {
-            run(address -> {
+            handle.run(address -> {
                 cancelAsked = true;
                 Native.gmm_ticket_cancel(address);
             });
