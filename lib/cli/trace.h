@@ -11,8 +11,8 @@
 
 #define TRACE_NO_BLOCK UINT32_MAX
 
-/* An event that happened. Frees stand for a reset too, and for the frees that a cut file lacks. "A place": the event has
-   `kind`, `device` and `tag`. */
+/* An event that happened. Frees stand for a reset too, and for the frees that a cut file lacks. "A place": the event
+   has `kind`, `device` and `tag`. */
 struct trace_event {
   uint64_t time;     /* nanoseconds since the trace began, at its end; 0 in a text */
   uint64_t began;    /* of a pause, resume, trim, compaction and move; of others: `time` */

@@ -199,8 +199,8 @@ setup_oldest_environments() {
 }
 
 # Python environments with the newest versions of other libraries, in the background: .deps/torch, .deps/interop,
-# .deps/sycl, .deps/viewers, each complete when it has a file "ready"; dpnp comes into .deps/sycl later. SETUP_VERSIONS=oldest: the
-# oldest versions that gmm supports, in .deps/oldest and .deps/oldest-*.
+# .deps/sycl, .deps/viewers, each complete when it has a file "ready"; dpnp comes into .deps/sycl later.
+# SETUP_VERSIONS=oldest: the oldest versions that gmm supports, in .deps/oldest and .deps/oldest-*.
 setup_environments() {
   setup_python || return 1
   if [ "${SETUP_VERSIONS:-}" = oldest ]; then

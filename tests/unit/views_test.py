@@ -151,7 +151,8 @@ def test_pytorch(trace, folder):
               all(block["frames"] is not None for segment in data["segments"] for block in segment["blocks"]),
               "memory-viz: the fields of PyTorch's snapshot", [str(data)[:1000]])
     check_read("memory-viz: PyTorch reads it", "torch", PYTORCH, view([trace], "memory-viz", folder / "whole.json"),
-               lambda text: all(word in text for word in ("Device 0", "MEM[", "segment_unmap", "raise OutOfMemoryError")))
+               lambda text: all(word in text for word in ("Device 0", "MEM[", "segment_unmap",
+                                                          "raise OutOfMemoryError")))
 
 
 def test_html(traces, folder):

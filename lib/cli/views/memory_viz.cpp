@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The snapshot of PyTorch's allocator as JSON, for its viewer memory_viz: what happened on each device, and the segments
+// The snapshot of PyTorch's allocator as JSON, for its viewer memory_viz: the events of each device, and the segments
 // with their blocks at the end. A trace has no addresses of driver allocations, so a segment is a range of whole 2 MiB
 // that live blocks of one heap touch. A block's frames are its name, its tag and its kind.
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Perfetto's protobuf: a process each trace, with counters of live, reserved and paused bytes by device and tag, a slice
-// for each pause, resume, trim, compaction and move on its thread, and a mark for each failure. Field numbers are those
-// of protos/perfetto/trace in Perfetto's repository.
+// Perfetto's protobuf. Each trace is a process, with counters of live, reserved and paused bytes by device and tag. An
+// operation (pause, resume, trim, compaction, move) is a slice of its thread, and a failure a mark. The numbers of
+// fields are those of protos/perfetto/trace in Perfetto's repository.
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>

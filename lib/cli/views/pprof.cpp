@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// pprof's profile.proto (github.com/google/pprof/proto), packed by gzip. The sample types are those of a heap profile of
-// Go: objects and bytes that were allocated between `from` and `to`, and those in use at the moment. A sample is all
-// blocks of one kind, device, tag, state and name; these are its labels, and its stack from the leaf on.
+// pprof's profile.proto (github.com/google/pprof/proto), packed by gzip. The sample types are those of Go's heap
+// profile: objects and bytes that were allocated between `from` and `to`, and those in use at the moment. A sample is
+// all blocks of one kind, device, tag, state and name. These are its labels, and its stack from the leaf on.
 #include <unistd.h>
 #include <zlib.h>
 

@@ -32,7 +32,9 @@ const char *kind_text(uint16_t kind) {
 }
 
 Walk::Walk(const view_input &input, uint32_t index)
-    : choice_(input.choice), trace_(input.traces[index]), offset_(trace_.epoch == 0 ? 0 : trace_.epoch - first_epoch(input)) {
+    : choice_(input.choice),
+      trace_(input.traces[index]),
+      offset_(trace_.epoch == 0 ? 0 : trace_.epoch - first_epoch(input)) {
   is_out_of_memory_ = !blocks_.reserve(trace_.block_count);
   for (uint64_t i = 0; i < trace_.block_count && !is_out_of_memory_; ++i) blocks_.push_back_reserved(WalkBlock{});
 }
