@@ -12,6 +12,7 @@
 #include "base/process.h"
 #include "base/thread_record.h"
 #include "engine/heap/thread_cache.h"
+#include "engine/limits/shortage.h"
 
 namespace gmm {
 namespace {
@@ -366,7 +367,10 @@ Status Context::trim_and_retry(Status status, const char *what, Heap &heap, uint
   }
   if (status.ok()) return status;
   heap.caches().count(HeapTotals{.failures = 1});
-  const Status explained = Limits::explain(status, what, heap, size, tags_);
+  const Shortage shortage(heaps_, tags_, heap);
+  if (limits_.may_report(monotonic_ms()))
+    shortage.report(core_.log, *core_.backend, what, size, held_on_[heap.options().device.ordinal].held());
+  const Status explained = shortage.explain(status, what, size);
   if (trace_.running()) trace_.failed(explained, size, &heap);
   return explained;
 }
