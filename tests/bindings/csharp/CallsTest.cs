@@ -187,6 +187,7 @@ internal sealed class CallsTest
             Same(GmmResult.Busy, end.Result, "the result of the end");
             Same(GmmResult.LimitExceeded, ((GmmException)end.InnerException).Result, "the failure before");
             Check(end.ToString().Contains("Gmm.GmmOutOfMemoryException: GMM_ERROR_LIMIT_EXCEEDED"), "both are shown");
+            Check(end.InnerException.Message.StartsWith("GmmContext.Alloc of "), end.InnerException.Message);
             context.Free(block, GmmStream.Default);
         }
     }

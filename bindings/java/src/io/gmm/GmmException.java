@@ -28,9 +28,10 @@ public class GmmException extends RuntimeException {
     static GmmException fromNative(int code, int nativeCode, byte[] name, byte[] message) {
         boolean isShort = code == Result.OUT_OF_MEMORY.value() || code == Result.OUT_OF_HOST_MEMORY.value()
                 || code == Result.LIMIT_EXCEEDED.value();
+        String words = Text.inJava(Text.decode(message));
         return isShort
-                ? new GmmOutOfMemoryException(code, nativeCode, Text.decode(name), Text.decode(message))
-                : new GmmException(code, nativeCode, Text.decode(name), Text.decode(message));
+                ? new GmmOutOfMemoryException(code, nativeCode, Text.decode(name), words)
+                : new GmmException(code, nativeCode, Text.decode(name), words);
     }
 
     /** The result code of the C interface, below zero. */

@@ -113,7 +113,10 @@ final class CallbackTest {
         throwsIt(() -> context.alloc(65L << 20, Kind.VMM));
         context.setOomHandler(null);
         String text = fails(GmmOutOfMemoryException.class, () -> context.alloc(65L << 20, Kind.VMM)).toString();
-        check(text.startsWith("io.gmm.GmmOutOfMemoryException: GMM_ERROR_LIMIT_EXCEEDED ("), text);
+        check(text.startsWith("io.gmm.GmmOutOfMemoryException: GMM_ERROR_LIMIT_EXCEEDED (")
+                && text.contains(": Context.alloc of 68157440 bytes failed."), text);
+        same("Lease.request(): x; Context.trim, Tag.info() and gmm_no_such()",
+            Text.inJava("gmm_lease_request(): x; gmm_trim, gmm_tag_query() and gmm_no_such()"), "names of methods");
         context.setLimit(null, Context.NO_LIMIT);
         asked.clear();
         try (Context small = Context.open()) {
