@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/hash_table.h"
+#include "base/utf8.h"
 
 extern "C" {
 #include "cli/trace.h"
@@ -186,6 +187,15 @@ const char *read_short(reader *reader, uint64_t first, uint64_t second) {
   return add_read(reader, &event);
 }
 
+// A text of a file that anybody made: what is no character becomes '?'.
+void clean(char *text, size_t size) {
+  text[size - 1] = '\0';
+  for (char *at = text; *at != '\0'; ++at)
+    if (static_cast<unsigned char>(*at) < 0x20 || *at == 0x7f) *at = '?';
+  for (size_t length = std::strlen(text), good = 0; (good += gmm::utf8_prefix(text + good, length - good)) < length;)
+    text[good] = '?';
+}
+
 const char *set_place(reader *reader, uint64_t place, trace_event *event) {
   event->kind = static_cast<uint16_t>(place);
   event->device = static_cast<gmm_device>(place >> 16 & 0xffff);
@@ -219,16 +229,17 @@ const char *read_long(reader *reader, uint8_t type, const uint64_t *values) {
       heap.kind = event.kind;
       heap.device = event.device;
       heap.tag = event.tag;
-      if (wrong == nullptr && values[3] != 0)
-        std::snprintf(of->tags[heap.tag].name, TRACE_NAME_BYTES, "%s", reinterpret_cast<const char *>(&values[3]));
-      return wrong;
+      if (wrong != nullptr || values[3] == 0) return wrong;
+      std::memcpy(of->tags[heap.tag].name, &values[3], TRACE_NAME_BYTES);
+      clean(of->tags[heap.tag].name, TRACE_NAME_BYTES);
+      return nullptr;
     }
     case TRACE_BLOCK_NAME:
       event.address = values[0];
       event.value = of->name_count;
       wrong = append(&of->names, &of->name_count, &values[1]);
       if (wrong != nullptr) return wrong;
-      of->names[event.value][TRACE_NAME_BYTES - 1] = '\0';
+      clean(of->names[event.value], TRACE_NAME_BYTES);
       return add_read(reader, &event);
     case TRACE_END:
       of->ended = 1;
@@ -270,7 +281,7 @@ const char *read_long(reader *reader, uint8_t type, const uint64_t *values) {
       wrong = set_place(reader, values[2], &event);
       if (wrong == nullptr) wrong = append(&of->texts, &of->text_count, &values[3]);
       if (wrong != nullptr) return wrong;
-      of->texts[event.value][TRACE_TEXT_BYTES - 1] = '\0';
+      clean(of->texts[event.value], TRACE_TEXT_BYTES);
       return add_read(reader, &event);
     case TRACE_HEAP_CREATED:
       event.address = values[0];

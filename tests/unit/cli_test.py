@@ -247,6 +247,9 @@ def test_snapshot_of_trace(folder):
     text = expect("its text", ["trace", "--view", "plain", path], 0)
     tap.check(text == "a 0 1000 0\na 1 5000000 0\na 2 3000 0\nf 0 0\na 3 2000 0\n", "the text has no names",
               text.splitlines())
+    path.write_bytes(binary([(HEAP, 0, 70, 1 | 9 << 32, b"\x1b[2Jtag\xff\xc3"), (ALLOC, 0x100000, 1000, 0)]))
+    expect("a name that is no text", ["trace", path], 0, r"  \?\[2Jtag\?\?, stream")
+    path.write_bytes(recorded_by_hand())
     expect("replay of names", ["replay", path, "--host-memory", "16"], 0, r"by_hand +9 ")
 
 

@@ -29,7 +29,8 @@ STANDARD = set("""algorithm array atomic bit cerrno cinttypes climits cstdarg cs
 EXTRA = {("engine/backup/checksum.cpp", "xxhash.h"), ("base/lock.cpp", "execinfo.h"),
          ("engine/trace/format.h", "stdint.h")}
 # The format is in C, for the writer and the reader. The reader finds blocks by the library's table.
-OF_TRACES = [("cli", "engine/trace/format.h"), ("cli", "base/hash_table.h"), ("cli", "base/vector.h")]
+OF_TRACES = [("cli", "engine/trace/format.h"), ("cli", "base/hash_table.h"), ("cli", "base/vector.h"),
+             ("cli", "base/utf8.h")]
 CONCRETE_BACKENDS = ("host", "cuda", "sycl")
 FACTORY = "engine/context/factory.cpp"
 

@@ -182,6 +182,7 @@ class Context : NoCopy {
       trace_.failed(status, 0, nullptr);
       return status;
     }
+    if (status.code() != GMM_OK) return status;  // nothing changed
     record();
     trace_held();
     return status;
