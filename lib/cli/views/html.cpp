@@ -123,18 +123,8 @@ void Writer::put_operations() {
   std::fputs("\"operations\":[", out_);
   is_first_ = true;
   const auto put = [&](const Walk &walk) {
-    switch (walk.event().type) {
-      case TRACE_PAUSE:
-      case TRACE_RESUME:
-      case TRACE_TRIM:
-      case TRACE_COMPACT:
-      case TRACE_MOVE:
-      case TRACE_FAILED:
-        if (++count <= kMostOperations) put_operation(walk);
-        return;
-      default:
-        return;
-    }
+    const trace_event &event = walk.event();
+    if ((is_operation(event) || event.type == TRACE_FAILED) && ++count <= kMostOperations) put_operation(walk);
   };
   is_whole_ = for_each_event(input_, index_, put) && is_whole_;
   std::fprintf(out_, "],\"operation_count\":%" PRIu64 ",\n", count);

@@ -144,18 +144,8 @@ bool Writer::run() {
   put_tracks();
   const auto write = [&](const Walk &walk) {
     put_counters(walk);
-    switch (walk.event().type) {
-      case TRACE_PAUSE:
-      case TRACE_RESUME:
-      case TRACE_TRIM:
-      case TRACE_COMPACT:
-      case TRACE_MOVE:
-        return put_operation(walk);
-      case TRACE_FAILED:
-        return put_failure(walk);
-      default:
-        break;
-    }
+    if (is_operation(walk.event())) put_operation(walk);
+    if (walk.event().type == TRACE_FAILED) put_failure(walk);
   };
   return for_each_event(input_, index_, write) && is_whole_;
 }

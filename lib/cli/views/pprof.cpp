@@ -120,14 +120,13 @@ uint64_t Profile::location(const char *name) {
 bool Profile::write(uint64_t moment, FILE *out) {
   static constexpr const char *kTypes[][2] = {
       {"alloc_objects", "count"}, {"alloc_space", "bytes"}, {"inuse_objects", "count"}, {"inuse_space", "bytes"}};
-  static constexpr const char *kDevices[] = {
-      "device 0", "device 1", "device 2",  "device 3",  "device 4",  "device 5",  "device 6",  "device 7",
-      "device 8", "device 9", "device 10", "device 11", "device 12", "device 13", "device 14", "device 15"};
+  char devices[16][16];
+  for (int i = 0; i < 16; ++i) std::snprintf(devices[i], sizeof devices[i], "device %d", i);
   string("");
   for (const char *const(&type)[2] : kTypes)
     profile_.message(kSampleType, Message().number(1, string(type[0])).number(2, string(type[1])));
   for (const Row &row : rows_) {
-    const char *device = kDevices[static_cast<uint32_t>(row.place->device) % 16];
+    const char *device = devices[static_cast<uint32_t>(row.place->device) % 16];
     const char *tag = tag_name(input_.traces[row.trace], row.place->tag);
     Message sample;
     if (row.name[0] != '\0') sample.number(1, location(row.name));

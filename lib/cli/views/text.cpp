@@ -58,7 +58,7 @@ void print_event(FILE *out, const Walk &walk) {
                  event.address, event.size, event.value, event.device, kind_text(event.kind), tag_name(of, event.tag));
   } else if (event.type == TRACE_FAILED) {
     std::fprintf(out, "%s: %s", gmm_result_name(event.result), of.texts[event.value]);
-  } else if (event.began != event.time || event.size != 0) {
+  } else if (is_operation(event)) {
     print_operation(out, of, event);
   }
   std::fputc('\n', out);

@@ -87,6 +87,10 @@ int for_each_event(const view_input &input, uint32_t index, Fn fn) {
   return !walk.is_out_of_memory();
 }
 
+// Whether it took a time: a pause, resume, trim, compaction or move.
+inline bool is_operation(const trace_event &event) {
+  return (event.type >= TRACE_PAUSE && event.type <= TRACE_COMPACT) || event.type == TRACE_MOVE;
+}
 // "alloc", "free", ... ; "event" for types that this release does not know.
 const char *event_name(const trace_event &event);
 const char *tag_name(const trace &of, uint32_t index);
