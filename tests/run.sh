@@ -65,7 +65,7 @@ The first run takes about 10 minutes with 2 processors, and 15 GB of disk, most 
 END
 setup_say "looking for compilers, Meson and ninja"
 tools=(man:man-db make:make cmake:cmake clang:clang clang-format:clang-format clang-tidy:clang-tidy)
-[ -z "$sanitize" ] || tools+=(dh:debhelper debootstrap:debootstrap
+[ -z "$sanitize" ] || tools+=(dh:debhelper debootstrap:debootstrap chromium-headless-shell:chromium-headless-shell
   x86_64-w64-mingw32-g++:g++-mingw-w64-x86-64-posix aarch64-linux-gnu-g++:g++-aarch64-linux-gnu
   qemu-aarch64:qemu-user)
 setup_tools() {

@@ -53,7 +53,8 @@ typedef struct gmm_alloc_desc {
  * Allocates a block of `size` bytes.
  *
  * The same stream may get a freed block again at once. When memory runs out, gmm trims, asks the handler of
- * gmm_context_set_oom_handler(), and then fails.
+ * gmm_context_set_oom_handler(), and then fails. The message names the tags that hold the most, the memory that is free
+ * in pieces, and the pause that gives the most. At most once a second the log has all of it as warnings.
  *
  * @param size  bytes, at least 1. gmm rounds it up to a size class, which adds at most 12.5%, or to a multiple of 256.
  * @param desc  NULL: kind DEVICE, device 0, the current tag, the default stream.

@@ -6,12 +6,9 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "base/utf8.h"
 
 namespace gmm {
-
-// The number of bytes at the start of a text that are whole characters of UTF-8 (RFC 3629): overlong forms, surrogates
-// and numbers above U+10FFFF are none. `length`: all of the text is.
-uint64_t utf8_prefix(const char *text, uint64_t length);
 
 // INVALID_VALUE unless the name has 1 to size - 1 bytes and is UTF-8: snapshots, traces and messages show it as text.
 // `whose` begins the message, for example "A tag's name".

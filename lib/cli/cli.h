@@ -5,15 +5,21 @@
 
 #include <gmm/gmm.h>
 
+#include "cli/views/views.h"
+
 /* The options of a command line. */
 struct options {
   gmm_context_desc context;
-  gmm_device device;   /* -1: the command line names none */
-  gmm_kind kind;       /* UNSPECIFIED: it names none */
-  uint64_t operations; /* snapshot: the number of operations to run; UINT64_MAX: all */
-  int threads;         /* replay: one thread for each recorded thread */
-  int environment;     /* info: the variables of the environment, not the devices */
-  uint64_t process;    /* info: what this process uses; 0: the devices */
+  gmm_device device;         /* -1: the command line names none */
+  gmm_kind kind;             /* UNSPECIFIED: it names none */
+  uint64_t operations;       /* snapshot: the number of operations to run; UINT64_MAX: all */
+  int threads;               /* replay: one thread for each recorded thread */
+  int environment;           /* info: the variables of the environment, not the devices */
+  uint64_t process;          /* info: what this process uses; 0: the devices */
+  struct view_choice choice; /* trace */
+  int (*view)(const struct view_input *input, FILE *out); /* trace; NULL: as a text for people */
+  int is_binary;                                          /* trace: the view is not for a terminal */
+  const char *output;                                     /* trace; NULL: stdout */
   char **files;
   int file_count;
 };

@@ -57,6 +57,45 @@ static int read_process(const char *value, void *to) {
 }
 static int read_count(const char *value, void *to) { return parse_number(value, UINT64_MAX, to); }
 
+static int read_seconds(const char *value, void *to) {
+  char *end = NULL;
+  const double seconds = strtod(value, &end);
+  if (end == value || *end != '\0' || !(seconds >= 0) || seconds > 1e9) return 0;
+  *(uint64_t *)to = (uint64_t)(seconds * 1e9 + 0.5);
+  return 1;
+}
+/* Bytes, with K, M, G or T behind them for powers of 1,024. */
+static int read_bytes(const char *value, void *to) {
+  static const char units[] = "KMGT";
+  char digits[24];
+  const size_t length = strlen(value);
+  const char *const unit = length > 1 ? strchr(units, value[length - 1]) : NULL;
+  snprintf(digits, sizeof digits, "%.*s", (int)(length - (unit != NULL)), value);
+  const unsigned shift = unit != NULL ? 10 * (unsigned)(unit - units + 1) : 0;
+  if (length >= sizeof digits || !parse_number(digits, UINT64_MAX >> shift, to)) return 0;
+  *(uint64_t *)to <<= shift;
+  return 1;
+}
+
+static const struct view {
+  const char *name;
+  int (*write)(const struct view_input *input, FILE *out);
+  int is_binary;
+} views[] = {{"text", view_text, 0},         {"plain", view_plain, 0},           {"csv", view_csv, 0},
+             {"perfetto", view_perfetto, 1}, {"memory-viz", view_memory_viz, 0}, {"pprof", view_pprof, 1},
+             {"html", view_html, 0}};
+
+static int read_view(const char *value, void *to) {
+  struct options *const options = to;
+  for (size_t i = 0; i < sizeof views / sizeof *views; ++i) {
+    if (strcmp(views[i].name, value) != 0) continue;
+    options->view = views[i].write;
+    options->is_binary = views[i].is_binary;
+    return 1;
+  }
+  return 0;
+}
+
 static const struct command {
   const char *name, *help;
   int (*run)(const struct options *options);
@@ -76,15 +115,26 @@ int main(int argc, char **argv) {
   /* These parse their own options. */
   if (argc > 1 && strcmp(argv[1], "run") == 0) return command_run(argc - 2, argv + 2, help_run);
   if (argc > 1 && strcmp(argv[1], "serve") == 0) return command_serve(argc - 2, argv + 2, help_serve);
-  struct options options = {.context = {.struct_size = sizeof options.context}, .device = -1, .operations = UINT64_MAX};
+  struct options options = {.context = {.struct_size = sizeof options.context},
+                            .device = -1,
+                            .operations = UINT64_MAX,
+                            .choice = {.to = UINT64_MAX, .most = UINT64_MAX}};
   const struct option known[] = {{"--backend", read_backend, &options.context.backend},
                                  {"--device", read_device, &options.device},
                                  {"--env", NULL, &options.environment},
+                                 {"--from", read_seconds, &options.choice.from},
                                  {"--host-memory", read_gib, &options.context.host_memory},
                                  {"--kind", read_kind, &options.kind},
+                                 {"--least", read_bytes, &options.choice.least},
+                                 {"--most", read_bytes, &options.choice.most},
                                  {"--operations", read_count, &options.operations},
+                                 {"--output", read_text, &options.output},
+                                 {"--peak", NULL, &options.choice.at_peak},
                                  {"--process", read_process, &options.process},
+                                 {"--tag", read_text, &options.choice.tag},
                                  {"--threads", NULL, &options.threads},
+                                 {"--to", read_seconds, &options.choice.to},
+                                 {"--view", read_view, &options},
                                  {NULL, NULL, NULL}};
   char **rest = calloc((size_t)argc + 1, sizeof *rest);
   if (rest == NULL) return EXIT_FAILED;
@@ -112,6 +162,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "gmm %s: %s; `gmm %s --help` tells how to call it\n", rest[0],
             count == 1 ? "name a trace" : "too many words", rest[0]);
   } else {
+    options.choice.kind = options.kind;
     code = command->run(&options);
   }
   free(rest);

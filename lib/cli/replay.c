@@ -36,6 +36,7 @@ static int replay(void *user, const char *path) {
   struct trace trace;
   struct player player;
   if (!trace_read(path, &trace)) return 0;
+  if (trace.blocks == 0) return fprintf(stderr, "gmm: %s: the trace has no block\n", path), trace_free(&trace), 0;
   const struct player_memory memory = {.kind = options->kind, .device = options->device};
   if (!player_open(&options->context, &memory, &trace, &player)) return trace_free(&trace), 0;
 
@@ -106,22 +107,4 @@ int command_snapshot(const struct options *options) {
   }
   if (options->file_count > 0) trace_free(&trace);
   return good && fflush(stdout) == 0 ? EXIT_GOOD : EXIT_FAILED;
-}
-
-/* Prints the text format: every alloc gives its block a new number. */
-int command_trace(const struct options *options) {
-  for (int i = 0; i < options->file_count; ++i) {
-    struct trace trace;
-    if (!trace_read(options->files[i], &trace)) return EXIT_FAILED;
-    for (uint64_t j = 0; j < trace.count; ++j) {
-      const struct trace_event *event = &trace.events[j];
-      const uint64_t stream = trace.streams[event->stream];
-      if (event->type == TRACE_ALLOC)
-        printf("a %" PRIu32 " %" PRIu64 " %" PRIu64 "\n", event->block, event->size, stream);
-      else if (event->type == TRACE_FREE)
-        printf("f %" PRIu32 " %" PRIu64 "\n", event->block, stream);
-    }
-    trace_free(&trace);
-  }
-  return fflush(stdout) == 0 && !ferror(stdout) ? EXIT_GOOD : EXIT_FAILED;
 }

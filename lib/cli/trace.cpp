@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/hash_table.h"
+#include "base/utf8.h"
 
 extern "C" {
 #include "cli/trace.h"
@@ -32,10 +33,9 @@ struct heap_slot {
 struct reader {
   gzFile file = nullptr;
   trace read = {};
-  gmm::Vector<uint64_t> live;   // of a text, by number of the block: its size while it lives
-  uint32_t *threads = nullptr;  // the system's numbers
-  uint32_t thread = 0;          // of the block of the file; 0: none so far
-  uint64_t time = 0;            // of the last record of the block of the file
+  gmm::Vector<uint64_t> live;  // of a text, by number of the block: its size while it lives
+  uint32_t thread = 0;         // of the block of the file; 0: none so far
+  uint64_t time = 0;           // of the last record of the block of the file
   uint32_t stream_slots[TRACE_STREAM_SLOTS] = {};
   heap_slot heap_slots[TRACE_HEAP_SLOTS] = {};
   uint64_t offset = 0;  // of the record, or number of the line
@@ -82,7 +82,7 @@ const char *tag_index(trace *of, gmm_tag number, uint32_t *out) {
 
 const char *thread_index(reader *reader, uint32_t number, uint32_t *out) {
   return find_or_add(
-      &reader->threads, &reader->read.thread_count, MOST_THREADS, "the trace has more than 65,536 threads",
+      &reader->read.threads, &reader->read.thread_count, MOST_THREADS, "the trace has more than 65,536 threads",
       [number](uint32_t each) { return each == number; }, number, out);
 }
 
@@ -147,10 +147,14 @@ const char *read_text(reader *reader) {
 
 // --- Binary: the records -----------------------------------------------------------------------------------------
 
+uint64_t nanoseconds(const reader *reader, uint64_t time) {
+  const uint64_t ticks = time < reader->begin_time ? 0 : time - reader->begin_time;
+  return static_cast<uint64_t>(static_cast<double>(ticks) * reader->tick);
+}
+
 trace_event event_at(const reader *reader, uint8_t type) {
-  const uint64_t ticks = reader->time < reader->begin_time ? 0 : reader->time - reader->begin_time;
   trace_event event = {};
-  event.time = static_cast<uint64_t>(static_cast<double>(ticks) * reader->tick);
+  event.time = event.began = nanoseconds(reader, reader->time);
   event.type = type;
   event.block = TRACE_NO_BLOCK;
   return event;
@@ -183,13 +187,31 @@ const char *read_short(reader *reader, uint64_t first, uint64_t second) {
   return add_read(reader, &event);
 }
 
+// A text of a file that anybody made: what is no character becomes '?'.
+void clean(char *text, size_t size) {
+  text[size - 1] = '\0';
+  for (char *at = text; *at != '\0'; ++at)
+    if (static_cast<unsigned char>(*at) < 0x20 || *at == 0x7f) *at = '?';
+  for (size_t length = std::strlen(text), good = 0; (good += gmm::utf8_prefix(text + good, length - good)) < length;)
+    text[good] = '?';
+}
+
+const char *set_place(reader *reader, uint64_t place, trace_event *event) {
+  event->kind = static_cast<uint16_t>(place);
+  event->device = static_cast<gmm_device>(place >> 16 & 0xffff);
+  return tag_index(&reader->read, static_cast<gmm_tag>(place >> 32), &event->tag);
+}
+
+const char *add_operation(reader *reader, trace_event *event, uint64_t began) {
+  event->began = began == 0 ? event->time : std::min(nanoseconds(reader, began), event->time);
+  return add_read(reader, event);
+}
+
 // `values` has all those that this release knows, and zeros where the record has fewer.
 const char *read_long(reader *reader, uint8_t type, const uint64_t *values) {
   trace *const of = &reader->read;
   trace_event event = event_at(reader, type);
   const char *wrong = nullptr;
-  event.size = values[0];
-  event.value = values[1];
   switch (type) {
     case TRACE_TIME:
       return nullptr;
@@ -203,31 +225,76 @@ const char *read_long(reader *reader, uint8_t type, const uint64_t *values) {
       if (values[0] >= TRACE_HEAP_SLOTS) return "the slot of the heap is impossible";
       heap_slot &heap = reader->heap_slots[values[0]];
       heap.is_known = true;
-      heap.kind = static_cast<uint16_t>(values[2]);
-      heap.device = static_cast<gmm_device>(values[2] >> 16 & 0xffff);
-      wrong = tag_index(of, static_cast<gmm_tag>(values[2] >> 32), &heap.tag);
-      if (wrong == nullptr && values[3] != 0)
-        std::snprintf(of->tags[heap.tag].name, TRACE_NAME_BYTES, "%s", reinterpret_cast<const char *>(&values[3]));
-      return wrong;
+      wrong = set_place(reader, values[2], &event);
+      heap.kind = event.kind;
+      heap.device = event.device;
+      heap.tag = event.tag;
+      if (wrong != nullptr || values[3] == 0) return wrong;
+      std::memcpy(of->tags[heap.tag].name, &values[3], TRACE_NAME_BYTES);
+      clean(of->tags[heap.tag].name, TRACE_NAME_BYTES);
+      return nullptr;
     }
     case TRACE_BLOCK_NAME:
       event.address = values[0];
       event.value = of->name_count;
       wrong = append(&of->names, &of->name_count, &values[1]);
       if (wrong != nullptr) return wrong;
-      of->names[event.value][TRACE_NAME_BYTES - 1] = '\0';
+      clean(of->names[event.value], TRACE_NAME_BYTES);
       return add_read(reader, &event);
     case TRACE_END:
       of->ended = 1;
       of->lost = values[0];
       return nullptr;
+    case TRACE_PAUSE:
+    case TRACE_RESUME:
+      event.size = values[1];
+      event.tag = TRACE_NO_TAG;
+      if (values[0] != TRACE_EVERY_TAG) wrong = tag_index(of, static_cast<gmm_tag>(values[0]), &event.tag);
+      return wrong != nullptr ? wrong : add_operation(reader, &event, values[2]);
+    case TRACE_TRIM:
+      event.size = values[1];
+      return add_operation(reader, &event, values[2]);
+    case TRACE_COMPACT:
+      event.size = values[0];
+      event.value = values[1];
+      return add_operation(reader, &event, values[2]);
+    case TRACE_MOVE:
+      event.address = values[0];
+      event.size = values[1];
+      event.value = values[3];
+      return add_operation(reader, &event, values[2]);
+    case TRACE_HELD: {
+      const heap_slot &heap = reader->heap_slots[values[0] % TRACE_HEAP_SLOTS];
+      if (!heap.is_known) return "the bytes are of an unknown heap";
+      event.address = values[0];
+      event.size = values[1];
+      event.value = values[2];
+      event.kind = heap.kind;
+      event.device = heap.device;
+      event.tag = heap.tag;
+      return add_read(reader, &event);
+    }
+    case TRACE_FAILED:
+      event.result = static_cast<int32_t>(values[0]);
+      event.size = values[1];
+      event.value = of->text_count;
+      wrong = set_place(reader, values[2], &event);
+      if (wrong == nullptr) wrong = append(&of->texts, &of->text_count, &values[3]);
+      if (wrong != nullptr) return wrong;
+      clean(of->texts[event.value], TRACE_TEXT_BYTES);
+      return add_read(reader, &event);
+    case TRACE_HEAP_CREATED:
+      event.address = values[0];
+      wrong = set_place(reader, values[1], &event);
+      return wrong != nullptr ? wrong : add_read(reader, &event);
     default:
+      event.address = values[0];
       return add_read(reader, &event);
   }
 }
 
 const char *read_block(reader *reader, const unsigned char *block, uint32_t size) {
-  enum { VALUES = 3 + TRACE_NAME_BYTES / 8 };
+  enum { VALUES = 3 + TRACE_TEXT_BYTES / 8 };
   const uint64_t begin = reader->offset;
   reader->thread = 0;
   std::memset(reader->stream_slots, 0, sizeof reader->stream_slots);
@@ -270,6 +337,7 @@ const char *read_blocks(reader *reader) {
     if (wrong == nullptr && header.block_bytes != TRACE_BLOCK_BYTES)
       wrong = "the blocks of the trace have another size";
     reader->read.process = header.process;
+    reader->read.epoch = header.begin_epoch;
     reader->begin_time = header.begin_time;
     reader->tick = header.clock_hertz == 0 ? 1 : 1e9 / static_cast<double>(header.clock_hertz);
     reader->offset = static_cast<uint64_t>(got);
@@ -448,11 +516,10 @@ int trace_read(const char *path, struct trace *out) {
   int good = wrong == nullptr;
   if (good && binary) wrong = Order(of).run(path);
   if (good && wrong == nullptr) wrong = count_requested(of);
-  if (good && wrong == nullptr && of->blocks == 0) wrong = "the trace is empty";
+  if (good && wrong == nullptr && of->blocks == 0 && !(binary && of->ended)) wrong = "the trace is empty";
   if (good && wrong != nullptr) std::fprintf(stderr, "gmm: %s: %s\n", path, wrong);
   good = good && wrong == nullptr;
   gzclose(reader.file);
-  std::free(reader.threads);
   *out = *of;
   if (!good) trace_free(out);
   return good;
@@ -479,5 +546,7 @@ void trace_free(trace *of) {
   std::free(of->streams);
   std::free(of->tags);
   std::free(of->names);
+  std::free(of->texts);
+  std::free(of->threads);
   *of = trace{};
 }

@@ -11,21 +11,26 @@
 
 #define TRACE_NO_BLOCK UINT32_MAX
 
-/* An event that happened. Frees stand for a reset too, and for the frees that a cut file lacks. */
+/* An event that happened. Frees stand for a reset too, and for the frees that a cut file lacks. "A place": the event
+   has `kind`, `device` and `tag`. */
 struct trace_event {
-  uint64_t time;     /* nanoseconds since the trace began; 0 in a text */
-  uint64_t size;     /* bytes of an alloc; of others: the first value of the record */
-  uint64_t value;    /* of a block's name: index into trace.names; of others: the second value */
-  uint64_t address;  /* of alloc, free, use and name; 0 in a text */
+  uint64_t time;     /* nanoseconds since the trace began, at its end; 0 in a text */
+  uint64_t began;    /* of a pause, resume, trim, compaction and move; of others: `time` */
+  uint64_t size;     /* bytes: of an alloc, a pause or resume, a trim, moved ones, from the driver, asked for in vain */
+  uint64_t value;    /* name: index into trace.names; failure: into trace.texts; compaction: bytes that were returned;
+                        held: paused bytes; move: the new location */
+  uint64_t address;  /* of alloc, free, use, name and move; 0 in a text; held, heap created, destroyed: its number */
   uint32_t block;    /* number of their block, from 0; no other block of this number lives. Others: TRACE_NO_BLOCK */
   uint32_t stream;   /* index into trace.streams */
-  uint32_t tag;      /* of an alloc: index into trace.tags */
-  uint32_t thread;   /* from 0 */
-  gmm_device device; /* of an alloc */
-  uint16_t kind;     /* of an alloc: gmm_kind; UNSPECIFIED in a text */
+  uint32_t tag;      /* a place; of a pause and resume; index into trace.tags, or TRACE_NO_TAG: all tags */
+  uint32_t thread;   /* from 0; trace.threads has the system's number */
+  int32_t result;    /* of a failure: gmm_result */
+  gmm_device device; /* a place: of an alloc, held bytes, a failure */
+  uint16_t kind;     /* a place: gmm_kind; UNSPECIFIED in a text, and of a failure without a heap */
   uint8_t type;      /* enum trace_type */
   uint8_t log2_alignment;
 };
+#define TRACE_NO_TAG UINT32_MAX
 
 struct trace_tag {
   gmm_tag number;
@@ -40,7 +45,9 @@ struct trace {
   uint64_t lost;    /* events that the file lacks, as it says */
   uint32_t ended;   /* 1: the file has its end */
   uint32_t process; /* 0 in a text */
+  uint64_t epoch;   /* nanoseconds since 1970 when it began; 0 in a text */
   uint32_t block_count;
+  uint32_t *threads; /* the system's numbers; NULL in a text */
   uint32_t thread_count;
   uint64_t *streams; /* the numbers in the file; the first is 0, which is the default stream */
   uint32_t stream_count;
@@ -48,6 +55,8 @@ struct trace {
   uint32_t tag_count;
   char (*names)[TRACE_NAME_BYTES];
   uint32_t name_count;
+  char (*texts)[TRACE_TEXT_BYTES];
+  uint32_t text_count;
   uint64_t peak_requested; /* bytes: the highest sum of live sizes */
 };
 

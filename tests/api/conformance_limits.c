@@ -54,6 +54,43 @@ CASE_OF_KINDS(limits_hold, ALL_KINDS) {
   RESULT(try_alloc(1, GMM_TAG_CURRENT, &block), GMM_ERROR_LIMIT_EXCEEDED);
 }
 
+// The message and the log name who holds the memory, what is free in pieces, and what a pause gives.
+static char heard[8192];
+static void hear(void *user, gmm_log_level level, const char *message) {
+  (void)user;
+  const size_t used = strlen(heard);
+  if (level == GMM_LOG_WARNING) snprintf(heard + used, sizeof heard - used, "%s\n", message);
+}
+CASE_OF_KINDS(a_failure_says_who_holds_the_memory, ALL_KINDS) {
+  gmm_context *const other = context;
+  context = OPEN(.log = {hear, NULL}, .host_devices = device_count());
+  heard[0] = '\0';
+  void *blocks[12], *more = NULL;
+  for (unsigned i = 0; i < 12; ++i) {
+    char name[16];
+    snprintf(name, sizeof name, "holder%02u", i);
+    OK(try_alloc((i + 1) * 2 * MIB, make_tag(name, GMM_CONTENTS_DROP), &blocks[i]));
+  }
+  gmm_stats_info stats = {.struct_size = sizeof stats};
+  OK(gmm_stats_query(context, NULL, &stats));
+  OK(gmm_limit_set(context, NULL, stats.reserved_bytes));
+  RESULT(try_alloc(64 * MIB, GMM_TAG_CURRENT, &more), GMM_ERROR_LIMIT_EXCEEDED);
+  const char *const message = gmm_last_error_message();
+  CHECK_MESSAGE(strstr(message, "largest holders: tag \"holder11\"") != NULL && strstr(message, "holder09") != NULL &&
+                    strstr(message, "holder08") == NULL,
+                "%s", message);
+  CHECK_MESSAGE((strstr(message, "A pause of \"holder11\" gives ") != NULL) == (kind == GMM_KIND_VMM), "%s", message);
+  CHECK_MESSAGE(strstr(heard, "gmm_alloc of 67108864 bytes failed") != NULL && strstr(heard, "holder11") != NULL &&
+                    strstr(heard, "holder02") != NULL && strstr(heard, "holder01") == NULL,
+                "%s", heard);
+  heard[0] = '\0';
+  RESULT(try_alloc(64 * MIB, GMM_TAG_CURRENT, &more), GMM_ERROR_LIMIT_EXCEEDED);
+  CHECK_MESSAGE(heard[0] == '\0', "at most once a second: %s", heard);
+  FREE_ALL(blocks, 12);
+  OK(gmm_context_release(context));
+  context = other;
+}
+
 // --- the out-of-memory handler -----------------------------------------------------------------------------------
 static struct {
   int calls, wrong, answer_for;

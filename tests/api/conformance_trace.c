@@ -133,14 +133,53 @@ VMM_CASE(operations_are_in_it) {
   CHECK_EQUAL(events_of(TRACE_PAUSE), 2);
   CHECK_EQUAL(events_of(TRACE_RESUME), 2);
   CHECK_EQUAL(events_of(TRACE_COMPACT), 1);
+  uint64_t held = 0, paused = 0;
   for (size_t i = 0; i < file.count; ++i) {
     const struct trace_event *event = &file.events[i];
     const bool compacts = event->type == TRACE_COMPACT, pauses = event->type == TRACE_PAUSE;
+    if (event->type == TRACE_HELD && file.tags[event->tag].number == tag) {
+      held = event->size;
+      paused = event->value;
+      CHECK(held + paused >= 3 * MIB);
+    }
     if (!compacts && !pauses && event->type != TRACE_RESUME) continue;
-    CHECK_EQUAL(event->size, compacts ? info.moved_bytes : tag);
-    CHECK_EQUAL(event->value, compacts ? info.released_bytes : pauses ? went : came);
+    CHECK_EQUAL(event->size, compacts ? info.moved_bytes : pauses ? went : came);
+    CHECK(event->began <= event->time);
+    if (compacts)
+      CHECK_EQUAL(event->value, info.released_bytes);
+    else
+      CHECK_EQUAL(file.tags[event->tag].number, tag);
   }
+  CHECK(held >= 3 * MIB);  // after the last resume
+  CHECK_EQUAL(paused, 0);
   OK(gmm_heap_destroy(heap));
+  unlink(path);
+}
+
+// What was asked for, and what stood in the way.
+CASE(failures_are_in_it) {
+  new_path();
+  const gmm_tag tag = make_tag("small", GMM_CONTENTS_DROP);
+  OK(gmm_limit_set(context, DESC(scope_desc, .flags = GMM_SCOPE_TAG, .tag = tag), 4 * MIB));
+  MUST(gmm_trace_begin(context, path));
+  FREE(ALLOC_TAG(MIB, tag));
+  void *block = NULL;
+  RESULT(gmm_alloc(context, 8 * MIB, HERE(.tag = tag), &block), GMM_ERROR_LIMIT_EXCEEDED);
+  char message[TRACE_TEXT_BYTES];
+  snprintf(message, sizeof message, "%s", gmm_last_error_message());
+  OK(gmm_trace_end(context));
+  read_trace(1, 1, MIB, 0);
+  CHECK_EQUAL(events_of(TRACE_FAILED), 1);
+  for (size_t i = 0; i < file.count; ++i) {
+    const struct trace_event *event = &file.events[i];
+    if (event->type != TRACE_FAILED) continue;
+    CHECK_EQUAL(event->result, GMM_ERROR_LIMIT_EXCEEDED);
+    CHECK_EQUAL(event->size, 8 * MIB);
+    CHECK_EQUAL(event->kind, kind);
+    CHECK_EQUAL(event->device, device);
+    CHECK_EQUAL(file.tags[event->tag].number, tag);
+    CHECK(strcmp(file.texts[event->value], message) == 0);
+  }
   unlink(path);
 }
 

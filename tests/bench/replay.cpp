@@ -25,7 +25,7 @@ std::string name_of(const std::string &path) {
 
 int load_one(void *traces, const char *path) {
   trace read = {};
-  if (trace_read(path, &read) == 0) return 0;
+  if (trace_read(path, &read) == 0 || read.blocks == 0) return 0;
   Loaded &out = static_cast<Traces *>(traces)->emplace_back();
   out.name = name_of(path);
   out.streams = read.stream_count;

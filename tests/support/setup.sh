@@ -199,8 +199,8 @@ setup_oldest_environments() {
 }
 
 # Python environments with the newest versions of other libraries, in the background: .deps/torch, .deps/interop,
-# .deps/sycl, each complete when it has a file "ready"; dpnp comes into .deps/sycl later. SETUP_VERSIONS=oldest: the
-# oldest versions that gmm supports, in .deps/oldest and .deps/oldest-*.
+# .deps/sycl, .deps/viewers, each complete when it has a file "ready"; dpnp comes into .deps/sycl later.
+# SETUP_VERSIONS=oldest: the oldest versions that gmm supports, in .deps/oldest and .deps/oldest-*.
 setup_environments() {
   setup_python || return 1
   if [ "${SETUP_VERSIONS:-}" = oldest ]; then
@@ -211,6 +211,8 @@ setup_environments() {
   fi
   setup_say "fetching PyTorch, Numba, CuPy, JAX, dpctl and dpnp from PyPI into .deps/ in the background (10 GB on disk)"
   (
+    # pypprof brings the definitions; its own needs are for profiles of Python.
+    setup_environment viewers --no-deps perfetto protobuf six pypprof
     setup_environment interop pytest numpy 'numba-cuda[cu13]' cupy-cuda13x rmm-cu13 nvidia-cuda-crt 'jax[cpu]'
     # dpctl brings SYCL's runtime; intel-opencl-rt is its CPU device (on_sycl.sh names it to the runtime).
     setup_environment sycl pytest numpy dpctl intel-opencl-rt

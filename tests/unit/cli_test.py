@@ -139,12 +139,12 @@ def test_binary_traces(folder):
     source, traced = ROOT / "tests/bench/traces/streams_mixed.trace.gz", folder / "recorded.trace"
     # A replay frees what is left over and runs again: the first pass is what the snapshot's replay runs alone.
     tap.check(record(traced, "snapshot", source, "--host-memory", "16") == 0, "a replay is traced")
-    text = expect("a binary trace as text", ["trace", traced], 0, r"^a 0 \d+ \d+\n").splitlines()
+    text = expect("a binary trace as text", ["trace", "--view", "plain", traced], 0, r"^a 0 \d+ \d+\n").splitlines()
     original = gzip.open(source, "rt").read().splitlines()
     tap.check(numbered(text) == numbered(original), "the trace of a replay has the replayed operations",
               [f"{len(text)} lines", f"{len(original)} lines"])
-    tap.check(numbered(expect("a text trace as text", ["trace", source], 0).splitlines()) == numbered(original),
-              "a text trace stays itself")
+    itself = expect("a text trace as text", ["trace", "--view", "plain", source], 0).splitlines()
+    tap.check(numbered(itself) == numbered(original), "a text trace stays itself")
     (folder / "as.text").write_text("\n".join(text) + "\n")
     counts = []
     for name, arguments in (("", []), (" with threads", ["--threads"])):
@@ -161,7 +161,8 @@ def test_binary_traces(folder):
     expect("a trace whose end is missing", ["replay", "--host-memory", "16", folder / "killed.trace"], 0,
            err="incomplete: its end is missing")
     (folder / "cut.trace").write_bytes(whole[:BLOCK + 20000])
-    text = expect("a trace that was cut", ["trace", folder / "cut.trace"], 0, err="end is missing").splitlines()
+    text = expect("a trace that was cut", ["trace", "--view", "plain", folder / "cut.trace"], 0,
+                  err="end is missing").splitlines()
     tap.check(len(text) > 20 and numbered(text) == numbered(original)[:len(text)], "it has all until then",
               [f"{len(text)} lines"])
 
@@ -243,9 +244,12 @@ def test_snapshot_of_trace(folder):
     got = blocks_of(expect("snapshot of one kind", ["snapshot", path, "--kind", "managed", "--device", "0"], 0))
     tap.check({block[:2] for block in got} == {("managed", 0)} and [block[2:] for block in got] ==
               [block[2:] for block in expected], "--kind and --device are for all blocks", [str(got)])
-    text = expect("its text", ["trace", path], 0)
+    text = expect("its text", ["trace", "--view", "plain", path], 0)
     tap.check(text == "a 0 1000 0\na 1 5000000 0\na 2 3000 0\nf 0 0\na 3 2000 0\n", "the text has no names",
               text.splitlines())
+    path.write_bytes(binary([(HEAP, 0, 70, 1 | 9 << 32, b"\x1b[2Jtag\xff\xc3"), (ALLOC, 0x100000, 1000, 0)]))
+    expect("a name that is no text", ["trace", path], 0, r"  \?\[2Jtag\?\?, stream")
+    path.write_bytes(recorded_by_hand())
     expect("replay of names", ["replay", path, "--host-memory", "16"], 0, r"by_hand +9 ")
 
 

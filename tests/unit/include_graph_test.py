@@ -21,7 +21,7 @@ IN_PRELOAD = ("base/lock.h", "backend/cuda/driver_api.h")
 # The server has a copy of base inside, and of the parts of the engine that it shares with its clients.
 SERVER_MAY = ("engine/lease/messages.h", "engine/ipc/directory.h", "engine/ipc/peer_server.h", "engine/ipc/policy.h")
 # Made by the build, in the build folder.
-GENERATED = ("help.h", "find_zeros_ptx.h")
+GENERATED = ("help.h", "page.h", "find_zeros_ptx.h")
 # The engine, the interface and the portable part of base include these in angle brackets: headers of the C++ standard
 # that every system has, and xxhash in one place.
 STANDARD = set("""algorithm array atomic bit cerrno cinttypes climits cstdarg cstddef cstdint cstdio cstdlib cstring
@@ -29,7 +29,8 @@ STANDARD = set("""algorithm array atomic bit cerrno cinttypes climits cstdarg cs
 EXTRA = {("engine/backup/checksum.cpp", "xxhash.h"), ("base/lock.cpp", "execinfo.h"),
          ("engine/trace/format.h", "stdint.h")}
 # The format is in C, for the writer and the reader. The reader finds blocks by the library's table.
-OF_TRACES = [("cli", "engine/trace/format.h"), ("cli", "base/hash_table.h")]
+OF_TRACES = [("cli", "engine/trace/format.h"), ("cli", "base/hash_table.h"), ("cli", "base/vector.h"),
+             ("cli", "base/utf8.h")]
 CONCRETE_BACKENDS = ("host", "cuda", "sycl")
 FACTORY = "engine/context/factory.cpp"
 

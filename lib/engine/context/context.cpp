@@ -12,6 +12,7 @@
 #include "base/process.h"
 #include "base/thread_record.h"
 #include "engine/heap/thread_cache.h"
+#include "engine/limits/shortage.h"
 
 namespace gmm {
 namespace {
@@ -366,7 +367,12 @@ Status Context::trim_and_retry(Status status, const char *what, Heap &heap, uint
   }
   if (status.ok()) return status;
   heap.caches().count(HeapTotals{.failures = 1});
-  return Limits::explain(status, what, heap, size, tags_);
+  const Shortage shortage(heaps_, tags_, heap);
+  if (limits_.may_report(monotonic_ms()))
+    shortage.report(core_.log, *core_.backend, what, size, held_on_[heap.options().device.ordinal].held());
+  const Status explained = shortage.explain(status, what, size);
+  if (trace_.running()) trace_.failed(explained, size, &heap);
+  return explained;
 }
 
 Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
@@ -467,9 +473,9 @@ Status Context::trim_for_program(const gmm_scope_desc &scope, uint64_t *bytes) {
     trim_pending_.store(1, std::memory_order_release);
     return unchanged("gmm_trim: the trim is put off to the matching gmm_defer_end().");
   }
-  GMM_TRY(scope.flags == 0 ? trim_everything(bytes) : trim(scope, bytes));
-  if (trace_.running()) trace_.trimmed(*bytes);
-  return Status();
+  const uint64_t began = trace_.time();
+  const Status status = scope.flags == 0 ? trim_everything(bytes) : trim(scope, bytes);
+  return traced(status, [&] { trace_.trimmed(*bytes, began); });
 }
 
 Status Context::reset() {

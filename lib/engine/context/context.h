@@ -173,6 +173,21 @@ class Context : NoCopy {
   Status trim_everything(uint64_t *bytes);
   template <typename Fn>
   Status resume_with_trim(Fn resume);
+  Status move_watched(void *memory, Device location, uint32_t flags, gmm_stream stream);
+  // Records an operation that changes what heaps hold, or its failure.
+  template <typename Fn>
+  Status traced(Status status, Fn record) {
+    if (!trace_.running()) return status;
+    if (!status.ok()) {
+      trace_.failed(status, 0, nullptr);
+      return status;
+    }
+    if (status.code() != GMM_OK) return status;  // nothing changed
+    record();
+    trace_held();
+    return status;
+  }
+  void trace_held();
   Status compact_heaps(const gmm_scope_desc &scope, const gmm_compact_desc &desc, gmm_compact_info *out);
   Status compact_watched(const gmm_scope_desc &scope, const gmm_compact_desc &desc, gmm_compact_info *out);
   Status check_not_ended(gmm_stream stream, const char *operation) const;

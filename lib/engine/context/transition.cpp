@@ -11,11 +11,19 @@
 
 namespace gmm {
 
+void Context::trace_held() {
+  const auto record = [&](Heap &heap) -> Status {
+    trace_.held(heap);
+    return Status();
+  };
+  heaps_.for_each(record, false).ignore();
+}
+
 Status Context::pause(const PauseRequest &request, uint64_t *bytes) {
+  const uint64_t began = trace_.time();
   const Status status = pauser_.pause(request, bytes);
   if (status.ok() && (request.flags & GMM_PAUSE_FORCE) != 0) ipc_.exports.revoke_paused();
-  if (status.ok() && trace_.running()) trace_.paused(request.tags, request.count, *bytes);
-  return status;
+  return traced(status, [&] { trace_.paused(request.tags, request.count, *bytes, began); });
 }
 
 // The second failure's cause is the first one's, so the first message stays.
@@ -35,24 +43,34 @@ Status Context::resume_with_trim(Fn resume) {
 }
 
 Status Context::resume(const PauseRequest &request, uint64_t *bytes) {
+  const uint64_t began = trace_.time();
   const Status status = resume_with_trim([&](bool is_last) { return pauser_.resume(request, is_last, bytes); });
-  if (status.ok() && trace_.running()) trace_.resumed(request.tags, request.count, *bytes);
-  return status;
+  return traced(status, [&] { trace_.resumed(request.tags, request.count, *bytes, began); });
 }
 
 Status Context::resume_range(ByteRange range, uint64_t *bytes) {
   const void *address = reinterpret_cast<void *>(range.base);
+  const uint64_t began = trace_.time();
   const Status status =
       resume_with_trim([&](bool is_last) { return pauser_.resume_range(address, range.size, is_last, bytes); });
-  Block block;
-  if (status.ok() && trace_.running() && find_block(core_, address, &block)) {
+  return traced(status, [&] {
+    Block block;
+    if (!find_block(core_, address, &block)) return;
     const gmm_tag tag = block.heap->options().tag;
-    trace_.resumed(&tag, 1, *bytes);
-  }
-  return status;
+    trace_.resumed(&tag, 1, *bytes, began);
+  });
 }
 
 Status Context::move(void *memory, Device location, uint32_t flags, gmm_stream stream) {
+  const uint64_t began = trace_.time();
+  return traced(move_watched(memory, location, flags, stream), [&] {
+    Block block;
+    if (find_block(core_, memory, &block))
+      trace_.moved(reinterpret_cast<const void *>(block.base), block.requested, location, began);
+  });
+}
+
+Status Context::move_watched(void *memory, Device location, uint32_t flags, gmm_stream stream) {
   Block block;
   if (!watchers_.any() || !find_block(core_, memory, &block) || block.heap->options().kind != Kind::kVmm)
     return gmm::move(core_, memory, location, flags, stream);
@@ -126,15 +144,16 @@ Status Context::compact_watched(const gmm_scope_desc &scope, const gmm_compact_d
 }
 
 Status Context::compact(const gmm_scope_desc &scope, const gmm_compact_desc &desc, gmm_compact_info *out) {
+  const uint64_t began = trace_.time();
+  Status status;
   // Inside gmm_defer_begin() nothing goes back to the driver, not even for a moment.
   if (core_.defer_depth.load(std::memory_order_acquire) == 0) {
     const bool is_watched = (desc.flags & GMM_COMPACT_LIVE) != 0 && watchers_.any();
-    GMM_TRY(is_watched ? compact_watched(scope, desc, out) : compact_heaps(scope, desc, out));
+    status = is_watched ? compact_watched(scope, desc, out) : compact_heaps(scope, desc, out);
   }
-  if (out->moved_bytes + out->released_bytes == 0)
+  if (status.ok() && out->moved_bytes + out->released_bytes == 0)
     return unchanged("gmm_compact: there was nothing to move or to give back.");
-  if (trace_.running()) trace_.compacted(out->moved_bytes, out->released_bytes);
-  return Status();
+  return traced(status, [&] { trace_.compacted(out->moved_bytes, out->released_bytes, began); });
 }
 
 }  // namespace gmm

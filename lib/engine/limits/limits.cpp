@@ -2,8 +2,6 @@
 #include "engine/limits/limits.h"
 
 #include <algorithm>
-#include <cinttypes>
-#include <cstdio>
 #include <utility>
 
 namespace gmm {
@@ -45,28 +43,6 @@ bool Limits::ask(const gmm_oom_info &info) {
   List<Call, Limits>::remove(&call);
   returned_.notify_all();
   return again;
-}
-
-Status Limits::explain(Status status, const char *what, const Heap &heap, uint64_t size, TagTable &tags) {
-  constexpr uint32_t kShown = 3;
-  const int32_t device = heap.options().device.ordinal;
-  const Tag *largest[kShown] = {};
-  uint64_t held[kShown] = {};
-  tags.for_each([&](const Tag &tag) {
-    const Tag *holder = &tag;
-    uint64_t bytes = tag.held_on[device].held();
-    for (uint32_t i = 0; i < kShown && bytes != 0; ++i)
-      if (bytes > held[i]) {
-        std::swap(held[i], bytes);
-        std::swap(largest[i], holder);
-      }
-  });
-  char text[320];
-  int used = std::snprintf(text, sizeof text, "Device %d, largest holders:", device);
-  for (uint32_t i = 0; i < kShown && held[i] != 0 && used > 0 && static_cast<size_t>(used) < sizeof text; ++i)
-    used += std::snprintf(text + used, sizeof text - static_cast<size_t>(used), "%s tag \"%s\" %" PRIu64 " bytes",
-                          i == 0 ? "" : ",", largest[i]->name, held[i]);
-  return prefix(status, "%s of %" PRIu64 " bytes failed. %s%s. ", what, size, text, held[0] == 0 ? " none" : "");
 }
 
 Status collect_statistics(HeapSet &heaps, TagTable &tags, const gmm_scope_desc &scope, gmm_stats_info *out) {

@@ -20,8 +20,11 @@ class Limits {
   Status set_handler(gmm_oom_fn fn, void *user);
   // Asks the handler, without a lock held. True: try again.
   bool ask(const gmm_oom_info &info);
-  // Adds the tags that hold the most memory of the device to the thread's message.
-  static Status explain(Status status, const char *what, const Heap &heap, uint64_t size, TagTable &tags);
+  // Whether a failure is reported to the log now: at most one a second.
+  bool may_report(uint64_t now_ms) {
+    uint64_t last = reported_at_.load(std::memory_order_relaxed);
+    return (last == 0 || now_ms - last >= 1000) && reported_at_.compare_exchange_strong(last, now_ms);
+  }
 
  private:
   // A thread that is inside a handler. It lies on that thread's stack.
@@ -36,6 +39,7 @@ class Limits {
   uint64_t handler_ = 0;      // counts the handlers
   gmm_oom_fn fn_ = nullptr;
   void *user_ = nullptr;
+  std::atomic<uint64_t> reported_at_{0};  // milliseconds
 };
 
 // Adds up the heaps of the scope; the rest of *out stays. Waits for no operation.

@@ -24,7 +24,8 @@
  * events on one address are in the order in which they happened, on whichever threads (trace.h says why). If two
  * threads' times differ by less than 10 us, take the event that is possible: an alloc where no block lives, another
  * where one does.
- * Calls that failed are not recorded. The frees of blocks from before the trace are.
+ * Of the calls that fail, those are recorded that ask for memory or change many blocks (TRACE_FAILED). The frees of
+ * blocks from before the trace are recorded.
  *
  * The record TRACE_END is the last one. Without it the program ended first. If it counts missing events, or is missing,
  * an alloc may come at an address where a block lives, because its free is among the missing events.
@@ -38,6 +39,7 @@ enum {
   TRACE_VERSION = 1,
   TRACE_BLOCK_BYTES = 1 << 16,
   TRACE_NAME_BYTES = 64,
+  TRACE_TEXT_BYTES = 512,
   TRACE_STREAM_SLOTS = 16,
   TRACE_HEAP_SLOTS = 256,
   TRACE_LONG = 15
@@ -56,15 +58,16 @@ struct trace_header {
 };
 
 /* The types of short records, then of long ones with their values. A place is kind | device << 16 | tag << 32. A heap's
-   number is never used again in the process. A name is UTF-8 in TRACE_NAME_BYTES, padded with zeros. */
+   number is never used again in the process. A name is UTF-8 in TRACE_NAME_BYTES, and a text in TRACE_TEXT_BYTES,
+   padded with zeros. "Began" is the time when the operation began; the record's own is that of its end. */
 enum trace_type {
   TRACE_ALLOC = 1,
   TRACE_FREE = 2,
   TRACE_USE = 3,             /* gmm_record_use() */
-  TRACE_PAUSE = 4,           /* tag or TRACE_EVERY_TAG, bytes of the whole call; further tags of the call have 0 */
+  TRACE_PAUSE = 4,           /* tag or TRACE_EVERY_TAG, bytes of the whole call, began; further tags have 0 bytes */
   TRACE_RESUME = 5,          /* tag and bytes as for a pause; of a range: the tag of its first block */
-  TRACE_TRIM = 6,            /* bytes */
-  TRACE_COMPACT = 7,         /* bytes moved, bytes returned to the driver */
+  TRACE_TRIM = 6,            /* 0, bytes, began */
+  TRACE_COMPACT = 7,         /* bytes moved, bytes returned to the driver, began */
   TRACE_RESET = 8,           /* every block is freed */
   TRACE_HEAP_CREATED = 9,    /* heap's number, place */
   TRACE_HEAP_DESTROYED = 10, /* heap's number */
@@ -74,7 +77,10 @@ enum trace_type {
   TRACE_THREAD = 14, /* the system's number of the thread whose records follow */
   TRACE_STREAM = 15, /* slot, stream */
   TRACE_HEAP = 16,   /* slot, heap's number, place, name of the tag */
-  TRACE_TIME = 17    /* the next record comes later than a short one can say, or has an earlier time than the last */
+  TRACE_TIME = 17,   /* the next record comes later than a short one can say, or has an earlier time than the last */
+  TRACE_MOVE = 18,   /* address of the block, bytes, began, new location */
+  TRACE_HELD = 19,   /* heap's number, bytes from the driver, bytes of paused addresses: from now on */
+  TRACE_FAILED = 20  /* gmm_result, bytes that were asked for or 0, place, the message as a text */
 };
 #define TRACE_EVERY_TAG UINT64_MAX
 

@@ -18,12 +18,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "the file is little-endian, and written from memory as it is");
 
-constexpr uint32_t kLongWords = 2;  // of a long record without its values
-constexpr uint32_t kNameWords = TRACE_NAME_BYTES / 8;
 constexpr uint32_t kTimeShift = 8, kAddressShift = 24;
 constexpr uint64_t kLongestTime = (uint64_t{1} << (kAddressShift - kTimeShift)) - 1;
-// An alloc, and what may come before it: its heap, its stream and its time. The name of a block needs less.
-constexpr uint32_t kMostWords = 2 + (kLongWords + 3 + kNameWords) + (kLongWords + 2) + kLongWords;
 static_assert(kUnit == 256 && kMaxSize < uint64_t{1} << 48, "addresses and sizes fit into short records");
 
 // The traces that ever began and whose contexts live, for threads that end.
@@ -192,12 +188,14 @@ bool Trace::next_block(TraceBuffer &buffer) {
   buffer.end = buffer.block + TRACE_BLOCK_BYTES / 8;
   std::memset(buffer.streams, 0, sizeof buffer.streams);
   std::memset(buffer.heaps, 0, sizeof buffer.heaps);
+  std::memset(buffer.held, 0, sizeof buffer.held);
+  std::memset(buffer.paused, 0, sizeof buffer.paused);
   if (buffer.thread != 0) put_thread(buffer);
   return true;
 }
 
-inline bool Trace::has_place(TraceBuffer &buffer) {
-  if (__builtin_expect(buffer.end - buffer.at < static_cast<ptrdiff_t>(kMostWords), 0)) {
+inline bool Trace::has_place(TraceBuffer &buffer, uint32_t words) {
+  if (__builtin_expect(buffer.end - buffer.at < static_cast<ptrdiff_t>(words), 0)) {
     // This thread may have ended the trace inside a free: then the event is not the trace's.
     if (buffer.block == nullptr && !running()) return false;
     if (!next_block(buffer)) {
@@ -214,12 +212,12 @@ inline bool Trace::has_place(TraceBuffer &buffer) {
 // A reader stops at a word of 0. So the first word of a record comes last, as the program may be killed at any
 // instruction.
 void Trace::put(TraceBuffer &buffer, trace_type type, uint64_t time, std::initializer_list<uint64_t> values,
-                const char *name) {
+                const char *text, uint32_t text_words) {
   uint64_t *const at = buffer.at, *end = std::copy(values.begin(), values.end(), at + kLongWords);
   at[1] = time;
-  if (name != nullptr) {
-    std::memcpy(end, name, strnlen(name, TRACE_NAME_BYTES));  // a new block is zeros
-    end += kNameWords;
+  if (text != nullptr) {
+    std::memcpy(end, text, strnlen(text, uint64_t{8} * text_words));  // a new block is zeros
+    end += text_words;
   }
   std::atomic_signal_fence(std::memory_order_release);
   at[0] = TRACE_LONG | static_cast<uint64_t>(type) << 8 | static_cast<uint64_t>(end - at) << 16;
@@ -234,6 +232,16 @@ void Trace::put_heap(TraceBuffer &buffer, uint64_t time, const Heap &heap) {
   const uint64_t number = heap.fast.serial, slot = number % TRACE_HEAP_SLOTS;
   put(buffer, TRACE_HEAP, time, {slot, number, place_of(heap)}, tag != nullptr ? tag->name : "");
   buffer.heaps[slot] = number;
+  buffer.held[slot] = buffer.paused[slot] = 0;
+}
+
+void Trace::put_held(TraceBuffer &buffer, uint64_t time, Heap &heap) {
+  const HeapTotals totals = heap.totals();
+  const uint64_t number = heap.fast.serial, slot = number % TRACE_HEAP_SLOTS;
+  if (buffer.held[slot] == totals.held && buffer.paused[slot] == totals.paused) return;
+  put(buffer, TRACE_HELD, time, {number, totals.held, totals.paused});
+  buffer.held[slot] = totals.held;
+  buffer.paused[slot] = totals.paused;
 }
 
 // The first word of a short record.
@@ -259,7 +267,7 @@ inline void Trace::put_short(TraceBuffer &buffer, trace_type type, uint64_t time
   ++buffer.at;
 }
 
-void Trace::allocated(const Heap &heap, const void *memory, uint64_t size, uint64_t alignment, uint32_t flags,
+void Trace::allocated(Heap &heap, const void *memory, uint64_t size, uint64_t alignment, uint32_t flags,
                       gmm_stream stream) {
   TraceBuffer *buffer = enter();
   if (buffer == nullptr) return;
@@ -267,6 +275,8 @@ void Trace::allocated(const Heap &heap, const void *memory, uint64_t size, uint6
   if (has_place(*buffer)) {
     const uint64_t number = heap.fast.serial;
     if (__builtin_expect(buffer->heaps[number % TRACE_HEAP_SLOTS] != number, 0)) put_heap(*buffer, time, heap);
+    if (__builtin_expect(buffer->held[number % TRACE_HEAP_SLOTS] != heap.own_quota().held(), 0))
+      put_held(*buffer, time, heap);
     const uint64_t first = short_record(*buffer, TRACE_ALLOC, time, memory, stream);
     const uint64_t log2_alignment = alignment > 1 ? static_cast<uint64_t>(std::countr_zero(alignment)) : 0;
     buffer->at[1] = size | number % TRACE_HEAP_SLOTS << 48 | log2_alignment << 56 |
@@ -304,19 +314,45 @@ void Trace::named(const void *memory, const char *name) {
   leave(*buffer);
 }
 
-void Trace::note(trace_type type, uint64_t first, uint64_t second) {
+void Trace::note(trace_type type, std::initializer_list<uint64_t> values) {
   TraceBuffer *buffer = enter();
   if (buffer == nullptr) return;
-  if (has_place(*buffer)) put(*buffer, type, now(), {first, second});
+  if (has_place(*buffer)) put(*buffer, type, now(), values);
   leave(*buffer);
 }
 
-void Trace::tags_changed(trace_type type, const gmm_tag *tags, uint32_t count, uint64_t bytes) {
-  if (count == 0) note(type, TRACE_EVERY_TAG, bytes);
+void Trace::tags_changed(trace_type type, const gmm_tag *tags, uint32_t count, uint64_t bytes, uint64_t began) {
+  if (count == 0) note(type, {TRACE_EVERY_TAG, bytes, began});
   // The bytes are those of the whole call. They stand in its first record.
-  for (uint32_t i = 0; i < count; ++i) note(type, tags[i], i == 0 ? bytes : 0);
+  for (uint32_t i = 0; i < count; ++i) note(type, {tags[i], i == 0 ? bytes : 0, began});
 }
 
-void Trace::heap_created(const Heap &heap) { note(TRACE_HEAP_CREATED, heap.fast.serial, place_of(heap)); }
+void Trace::moved(const void *memory, uint64_t bytes, Device location, uint64_t began) {
+  note(TRACE_MOVE, {number_of(memory), bytes, began, static_cast<uint32_t>(location.ordinal)});
+}
+
+void Trace::held(Heap &heap) {
+  TraceBuffer *buffer = enter();
+  if (buffer == nullptr) return;
+  if (has_place(*buffer)) {
+    const uint64_t time = now(), number = heap.fast.serial;
+    if (buffer->heaps[number % TRACE_HEAP_SLOTS] != number) put_heap(*buffer, time, heap);
+    put_held(*buffer, time, heap);
+  }
+  leave(*buffer);
+}
+
+void Trace::failed(Status status, uint64_t bytes, const Heap *heap) {
+  constexpr uint32_t kTextWords = TRACE_TEXT_BYTES / 8;
+  TraceBuffer *buffer = enter();
+  if (buffer == nullptr) return;
+  if (has_place(*buffer, kLongWords + 3 + kTextWords))
+    put(*buffer, TRACE_FAILED, now(),
+        {static_cast<uint32_t>(status.code()), bytes, heap == nullptr ? 0 : place_of(*heap)}, last_message(),
+        kTextWords);
+  leave(*buffer);
+}
+
+void Trace::heap_created(const Heap &heap) { note(TRACE_HEAP_CREATED, {heap.fast.serial, place_of(heap)}); }
 
 }  // namespace gmm

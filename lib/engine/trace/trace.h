@@ -47,6 +47,8 @@ struct TraceBuffer {
   uint64_t time = 0;
   uint64_t streams[TRACE_STREAM_SLOTS] = {};
   uint64_t heaps[TRACE_HEAP_SLOTS] = {};  // numbers; 0: none
+  uint64_t held[TRACE_HEAP_SLOTS] = {};   // bytes of these, as last said
+  uint64_t paused[TRACE_HEAP_SLOTS] = {};
   TraceBuffer *next = nullptr;
 };
 
@@ -63,22 +65,38 @@ class Trace {
   bool running() const { return core_.gate->word.load(std::memory_order_relaxed) == kGateWatched; }
 
   // --- Events, while running() ---------------------------------------------------------------------------------------
-  void allocated(const Heap &heap, const void *memory, uint64_t size, uint64_t alignment, uint32_t flags,
-                 gmm_stream stream);
+  void allocated(Heap &heap, const void *memory, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream);
   // Calls cached_free() and records the event if it succeeded.
   Status freed(Core &core, void *memory, gmm_stream stream);
   void used(const void *memory, gmm_stream stream);
   // `memory` is the start of the block; "": it has no name any more.
   void named(const void *memory, const char *name);
-  void paused(const gmm_tag *tags, uint32_t count, uint64_t bytes) { tags_changed(TRACE_PAUSE, tags, count, bytes); }
-  void resumed(const gmm_tag *tags, uint32_t count, uint64_t bytes) { tags_changed(TRACE_RESUME, tags, count, bytes); }
-  void trimmed(uint64_t bytes) { note(TRACE_TRIM, bytes, 0); }
-  void compacted(uint64_t moved, uint64_t released) { note(TRACE_COMPACT, moved, released); }
-  void was_reset() { note(TRACE_RESET, 0, 0); }
+  // The time by the clock of the trace, for `began` of an operation; 0 while no trace runs.
+  uint64_t time() const { return running() ? now() : 0; }
+  void paused(const gmm_tag *tags, uint32_t count, uint64_t bytes, uint64_t began) {
+    tags_changed(TRACE_PAUSE, tags, count, bytes, began);
+  }
+  void resumed(const gmm_tag *tags, uint32_t count, uint64_t bytes, uint64_t began) {
+    tags_changed(TRACE_RESUME, tags, count, bytes, began);
+  }
+  void trimmed(uint64_t bytes, uint64_t began) { note(TRACE_TRIM, {0, bytes, began}); }
+  void compacted(uint64_t moved, uint64_t released, uint64_t began) { note(TRACE_COMPACT, {moved, released, began}); }
+  void moved(const void *memory, uint64_t bytes, Device location, uint64_t began);
+  // After an operation that may have changed it: what the heap holds.
+  void held(Heap &heap);
+  // Fails with the thread's last message. `bytes`: asked for, or 0. `heap`: null where the call names none.
+  void failed(Status status, uint64_t bytes, const Heap *heap);
+  void was_reset() { note(TRACE_RESET, {}); }
   void heap_created(const Heap &heap);
-  void heap_destroyed(uint64_t number) { note(TRACE_HEAP_DESTROYED, number, 0); }
+  void heap_destroyed(uint64_t number) { note(TRACE_HEAP_DESTROYED, {number}); }
 
  private:
+  // Of a long record without its values. Then of an alloc, and of what may come before it: its heap, with what that
+  // holds, its stream and its time. The name of a block needs less.
+  static constexpr uint32_t kLongWords = 2;
+  static constexpr uint32_t kMostWords =
+      2 + (kLongWords + 3 + TRACE_NAME_BYTES / 8) + (kLongWords + 3) + (kLongWords + 2) + kLongWords;
+
   // In units of 5 to 10 ns, so that a short record can tell the time of most events.
   uint64_t now() const { return (has_counter_ ? read_counter() : monotonic_ns()) >> clock_shift_; }
   TraceBuffer *enter();
@@ -86,19 +104,20 @@ class Trace {
   TraceBuffer *join();
   void lose(uint64_t events) { lost_.fetch_add(events, std::memory_order_relaxed); }
   // Makes place for the records of an event. False: the event is counted as lost.
-  bool has_place(TraceBuffer &buffer);
+  bool has_place(TraceBuffer &buffer, uint32_t words = kMostWords);
   bool next_block(TraceBuffer &buffer);
   void end_block(TraceBuffer &buffer);
-  // A long record. Its name, if it has one, follows the values.
+  // A long record. Its text, if it has one, follows the values, in so many words.
   static void put(TraceBuffer &buffer, trace_type type, uint64_t time, std::initializer_list<uint64_t> values,
-                  const char *name = nullptr);
+                  const char *text = nullptr, uint32_t text_words = TRACE_NAME_BYTES / 8);
   void put_thread(TraceBuffer &buffer) { put(buffer, TRACE_THREAD, now(), {buffer.thread}); }
   void put_heap(TraceBuffer &buffer, uint64_t time, const Heap &heap);
+  static void put_held(TraceBuffer &buffer, uint64_t time, Heap &heap);
   static uint64_t short_record(TraceBuffer &buffer, trace_type type, uint64_t time, const void *memory,
                                gmm_stream stream);
   static void put_short(TraceBuffer &buffer, trace_type type, uint64_t time, const void *memory, gmm_stream stream);
-  void note(trace_type type, uint64_t first, uint64_t second);
-  void tags_changed(trace_type type, const gmm_tag *tags, uint32_t count, uint64_t bytes);
+  void note(trace_type type, std::initializer_list<uint64_t> values);
+  void tags_changed(trace_type type, const gmm_tag *tags, uint32_t count, uint64_t bytes, uint64_t began);
   // The end of a thread's part: gives the buffers of the thread back.
   static void end_buffers(void *table);
   void end_buffer(TraceBuffer &buffer);

@@ -187,10 +187,10 @@ TEST_F(TraceTest, EventsThatCannotBeWrittenAreCounted) {
     read();
     EXPECT_EQ(file.ended, blocks == 5 ? 1u : 0u);
     if (ended.ok()) {
-      EXPECT_EQ(file.count, kEvents);
+      EXPECT_EQ(file.blocks, kEvents);
     } else {
       EXPECT_EQ(ended.code(), GMM_ERROR_IO);
-      EXPECT_NE(strstr(last_message(), std::to_string(kEvents - file.count - file.unknown).c_str()), nullptr)
+      EXPECT_NE(strstr(last_message(), std::to_string(kEvents - file.blocks - file.unknown).c_str()), nullptr)
           << last_message();
     }
   }

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages of Protocol Buffers: fields that are numbers, bytes or messages (protobuf.dev/programming-guides/encoding).
+#ifndef GMM_CLI_VIEWS_PROTOBUF_H
+#define GMM_CLI_VIEWS_PROTOBUF_H
+
+#include <cstring>
+
+#include "base/vector.h"
+
+namespace gmm {
+
+class Message {
+ public:
+  Message &number(uint32_t field, uint64_t value) {
+    varint(uint64_t{field} << 3);
+    varint(value);
+    return *this;
+  }
+  Message &text(uint32_t field, const char *value) { return bytes(field, value, std::strlen(value)); }
+  Message &message(uint32_t field, const Message &value) { return bytes(field, value.bytes_.data(), value.size()); }
+  // Numbers of a repeated field, packed.
+  Message &varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) push(static_cast<uint8_t>(value | 0x80));
+    push(static_cast<uint8_t>(value));
+    return *this;
+  }
+  void clear() { bytes_.clear(); }
+  const uint8_t *data() const { return bytes_.data(); }
+  uint64_t size() const { return bytes_.size(); }
+  bool is_whole() const { return is_whole_; }  // false: there was no memory
+
+ private:
+  Message &bytes(uint32_t field, const void *from, uint64_t count) {
+    varint(uint64_t{field} << 3 | 2);
+    varint(count);
+    for (uint64_t i = 0; i < count; ++i) push(static_cast<const uint8_t *>(from)[i]);
+    return *this;
+  }
+  void push(uint8_t byte) { is_whole_ = bytes_.push_back(byte) && is_whole_; }
+
+  Vector<uint8_t> bytes_;
+  bool is_whole_ = true;
+};
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Views for people and programs that read lines.
+#include <cinttypes>
+#include <cstdio>
+
+#include "cli/views/walk.h"
+
+using namespace gmm;
+
+namespace {
+
+constexpr double kMib = 1048576;
+
+// Names have no control characters; a quotation mark is doubled, as CSV has it.
+void print_quoted(FILE *out, const char *text) {
+  std::fputc('"', out);
+  for (; *text != '\0'; ++text) {
+    if (*text == '"') std::fputc('"', out);
+    std::fputc(*text, out);
+  }
+  std::fputc('"', out);
+}
+
+uint32_t thread_of(const trace &of, const trace_event &event) {
+  return of.threads == nullptr ? event.thread : of.threads[event.thread];
+}
+
+void print_block(FILE *out, const trace &of, const trace_event &event, const WalkBlock &block) {
+  const trace_event &alloc = *block.alloc;
+  std::fprintf(out, "block %-7" PRIu32 " %14" PRIu64 " bytes  0x%-12" PRIx64 "  device %d %-7s %s, stream 0x%" PRIx64,
+               event.block, alloc.size, alloc.address, alloc.device, kind_text(alloc.kind), tag_name(of, alloc.tag),
+               of.streams[event.stream]);
+  if (block.name != nullptr && block.name[0] != '\0') std::fprintf(out, ", \"%s\"", block.name);
+}
+
+void print_operation(FILE *out, const trace &of, const trace_event &event) {
+  const double us = static_cast<double>(event.time - event.began) / 1000;
+  const auto bytes = static_cast<double>(event.size);
+  const bool is_of_tag = event.type == TRACE_PAUSE || event.type == TRACE_RESUME;
+  std::fprintf(out, "%s%s%.1f MiB in %.0f us", is_of_tag ? tag_name(of, event.tag) : "", is_of_tag ? ": " : "",
+               bytes / kMib, us);
+  if (us > 0 && event.size != 0) std::fprintf(out, ", %.1f GB/s", bytes / us / 1000);
+  if (event.type == TRACE_COMPACT) std::fprintf(out, ", %.1f MiB went back", static_cast<double>(event.value) / kMib);
+  if (event.type == TRACE_MOVE)
+    std::fprintf(out, " of 0x%" PRIx64 " to device %d", event.address, static_cast<gmm_device>(event.value));
+}
+
+void print_event(FILE *out, const Walk &walk) {
+  const trace &of = walk.of();
+  const trace_event &event = walk.event();
+  std::fprintf(out, "%13.6f %8" PRIu32 "  %-12s ", static_cast<double>(walk.time(event.time)) / 1e9,
+               thread_of(of, event), event_name(event));
+  if (walk.block() != nullptr) {
+    print_block(out, of, event, *walk.block());
+  } else if (event.type == TRACE_HELD) {
+    std::fprintf(out,
+                 "heap %-4" PRIu64 "     %14" PRIu64 " bytes from the driver, %" PRIu64 " paused  device %d %-7s %s",
+                 event.address, event.size, event.value, event.device, kind_text(event.kind), tag_name(of, event.tag));
+  } else if (event.type == TRACE_FAILED) {
+    std::fprintf(out, "%s: %s", gmm_result_name(event.result), of.texts[event.value]);
+  } else if (is_operation(event)) {
+    print_operation(out, of, event);
+  }
+  std::fputc('\n', out);
+}
+
+void print_row(FILE *out, const Walk &walk) {
+  const trace &of = walk.of();
+  const trace_event &event = walk.event();
+  const WalkBlock *block = walk.block();
+  const trace_event &place = block != nullptr ? *block->alloc : event;
+  std::fprintf(out, "%" PRIu32 ",%" PRIu64 ",%" PRIu64 ",%" PRIu32 ",%s,", of.process, walk.time(event.time),
+               event.time - event.began, thread_of(of, event), event_name(event));
+  if (block != nullptr) std::fprintf(out, "%" PRIu32, event.block);
+  std::fprintf(out, ",0x%" PRIx64 ",%" PRIu64 ",%" PRIu64 ",%s,", place.address, place.size,
+               event.type == TRACE_HELD || event.type == TRACE_COMPACT ? event.value : 0, kind_text(place.kind));
+  if (place.kind != GMM_KIND_UNSPECIFIED) std::fprintf(out, "%d", place.device);
+  std::fputc(',', out);
+  print_quoted(out, tag_name(of, place.tag));
+  std::fputc(',', out);
+  if (block != nullptr) std::fprintf(out, "0x%" PRIx64, of.streams[event.stream]);
+  std::fputc(',', out);
+  if (block != nullptr && block->name != nullptr) print_quoted(out, block->name);
+  std::fputc(',', out);
+  if (event.type == TRACE_FAILED) {
+    std::fprintf(out, "%s,", gmm_result_name(event.result));
+    print_quoted(out, of.texts[event.value]);
+  } else {
+    std::fputc(',', out);
+  }
+  std::fputc('\n', out);
+}
+
+}  // namespace
+
+int view_text(const view_input *input, FILE *out) {
+  std::fprintf(out, "%13s %8s  event\n", "seconds", "thread");
+  for (uint32_t i = 0; i < input->count; ++i) {
+    if (input->count > 1) std::fprintf(out, "process %" PRIu32 ", %s\n", input->traces[i].process, input->names[i]);
+    if (!for_each_event(*input, i, [&](const Walk &walk) { print_event(out, walk); })) return 0;
+  }
+  return 1;
+}
+
+int view_plain(const view_input *input, FILE *out) {
+  for (uint32_t i = 0; i < input->count; ++i) {
+    const auto print = [&](const Walk &walk) {
+      const trace_event &event = walk.event();
+      if (event.block == TRACE_NO_BLOCK) return;
+      const uint64_t stream = walk.of().streams[event.stream];
+      if (event.type == TRACE_ALLOC)
+        std::fprintf(out, "a %" PRIu32 " %" PRIu64 " %" PRIu64 "\n", event.block, event.size, stream);
+      else if (event.type == TRACE_FREE)
+        std::fprintf(out, "f %" PRIu32 " %" PRIu64 "\n", event.block, stream);
+    };
+    if (!for_each_event(*input, i, print)) return 0;
+  }
+  return 1;
+}
+
+int view_csv(const view_input *input, FILE *out) {
+  std::fputs(
+      "process,time_ns,duration_ns,thread,event,block,address,bytes,more_bytes,kind,device,tag,stream,name,"
+      "result,message\n",
+      out);
+  for (uint32_t i = 0; i < input->count; ++i)
+    if (!for_each_event(*input, i, [&](const Walk &walk) { print_row(out, walk); })) return 0;
+  return 1;
+}

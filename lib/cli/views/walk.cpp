@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/views/walk.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace gmm {
+
+uint64_t first_epoch(const view_input &input) {
+  uint64_t first = UINT64_MAX;
+  for (uint32_t i = 0; i < input.count; ++i)
+    if (input.traces[i].epoch != 0) first = std::min(first, input.traces[i].epoch);
+  return first == UINT64_MAX ? 0 : first;
+}
+
+const char *event_name(const trace_event &event) {
+  static constexpr const char *kNames[] = {
+      nullptr, "alloc",        "free",           "use",  "pause",        "resume", "trim",  "compact",
+      "reset", "heap created", "heap destroyed", "name", "thread ended", nullptr,  nullptr, nullptr,
+      nullptr, nullptr,        "move",           "held", "failed"};
+  const char *name = event.type < sizeof kNames / sizeof *kNames ? kNames[event.type] : nullptr;
+  return name != nullptr ? name : "event";
+}
+
+const char *tag_name(const trace &of, uint32_t index) {
+  return index < of.tag_count ? of.tags[index].name : "all tags";
+}
+
+const char *kind_text(uint16_t kind) {
+  static constexpr const char *kNames[] = {"", "DEVICE", "VMM", "HOST", "MANAGED"};
+  return kind < sizeof kNames / sizeof *kNames ? kNames[kind] : "";
+}
+
+Walk::Walk(const view_input &input, uint32_t index)
+    : choice_(input.choice),
+      trace_(input.traces[index]),
+      offset_(trace_.epoch == 0 ? 0 : trace_.epoch - first_epoch(input)) {
+  is_out_of_memory_ = !blocks_.reserve(trace_.block_count);
+  for (uint64_t i = 0; i < trace_.block_count && !is_out_of_memory_; ++i) blocks_.push_back_reserved(WalkBlock{});
+}
+
+bool Walk::is_chosen(const trace_event &place) const {
+  if (choice_.tag != nullptr && std::strcmp(choice_.tag, tag_name(trace_, place.tag)) != 0) return false;
+  return choice_.kind == GMM_KIND_UNSPECIFIED || choice_.kind == place.kind;
+}
+
+WalkBytes *Walk::bytes_of(gmm_device device, uint32_t tag) {
+  for (changed_ = 0; changed_ < bytes_.size(); ++changed_)
+    if (bytes_[changed_].device == device && bytes_[changed_].tag == tag) return &bytes_[changed_];
+  if (!bytes_.push_back(WalkBytes{device, tag})) {
+    is_out_of_memory_ = true;
+    return nullptr;
+  }
+  return &bytes_[changed_];
+}
+
+// A heap that has ended holds nothing.
+bool Walk::set_held(const trace_event &event) {
+  uint64_t at = 0;
+  while (at < heaps_.size() && heaps_[at].number != event.address) ++at;
+  const bool has_ended = event.type == TRACE_HEAP_DESTROYED;
+  if (at == heaps_.size()) {
+    if (has_ended || !is_chosen(event) || bytes_of(event.device, event.tag) == nullptr) return false;
+    if (!heaps_.push_back(WalkHeap{event.address, 0, 0, changed_})) is_out_of_memory_ = true;
+    if (is_out_of_memory_) return false;
+  }
+  WalkHeap &heap = heaps_[at];
+  changed_ = heap.bytes;
+  const uint64_t held = has_ended ? 0 : event.size, paused = has_ended ? 0 : event.value;
+  bytes_[changed_].held += held - heap.held;
+  bytes_[changed_].paused += paused - heap.paused;
+  heap.held = held;
+  heap.paused = paused;
+  return true;
+}
+
+// The state behind the event. False: the event is not chosen.
+bool Walk::apply() {
+  const trace_event &event = *event_;
+  changed_ = UINT64_MAX;
+  if (event.type == TRACE_HELD || event.type == TRACE_HEAP_DESTROYED) return set_held(event);
+  if (event.type == TRACE_PAUSE || event.type == TRACE_RESUME)
+    return choice_.tag == nullptr || event.tag == TRACE_NO_TAG || is_chosen(event);
+  if (event.type == TRACE_FAILED) return event.kind == GMM_KIND_UNSPECIFIED || is_chosen(event);
+  if (event.block == TRACE_NO_BLOCK) return true;
+  WalkBlock &block = blocks_[event.block];
+  if (event.type == TRACE_ALLOC) block = WalkBlock{&event};
+  if (event.type == TRACE_BLOCK_NAME) block.name = trace_.names[event.value];
+  block_ = block;
+  if (block.alloc == nullptr) return false;
+  const trace_event &alloc = *block.alloc;
+  const bool chosen = is_chosen_block(alloc);
+  if (event.type == TRACE_FREE) block = WalkBlock{};
+  if (!chosen || event.type == TRACE_USE || event.type == TRACE_BLOCK_NAME) return chosen;
+  WalkBytes *bytes = bytes_of(alloc.device, alloc.tag);
+  if (bytes == nullptr) return false;
+  const uint64_t change = event.type == TRACE_ALLOC ? alloc.size : uint64_t{0} - alloc.size;
+  bytes->live += change;
+  live_ += change;
+  return true;
+}
+
+bool Walk::next() {
+  while (next_ < trace_.count && !is_out_of_memory_) {
+    event_ = &trace_.events[next_++];
+    if (time(event_->time) > choice_.to) break;
+    if (apply() && time(event_->time) >= choice_.from) return true;
+  }
+  return false;
+}
+
+bool find_peak(const view_input &input, uint64_t *time, uint64_t *bytes) {
+  // Of several processes the peak is that of one: their memory need not be on one card.
+  *time = input.choice.to;
+  *bytes = 0;
+  for (uint32_t i = 0; i < input.count; ++i) {
+    const auto compare = [&](const Walk &walk) {
+      if (walk.live() <= *bytes) return;
+      *bytes = walk.live();
+      *time = walk.time(walk.event().time);
+    };
+    if (!for_each_event(input, i, compare)) return false;
+  }
+  return true;
+}
+
+}  // namespace gmm

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/limits/shortage.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+
+namespace gmm {
+
+Shortage::Shortage(HeapSet &heaps, TagTable &tags, const Heap &heap) : device_(heap.options().device) {
+  tags.for_each([&](const Tag &tag) {
+    Holder holder{&tag, tag.held_on[device_.ordinal].held()};
+    for (Holder &place : holders_)
+      if (holder.held > place.held) std::swap(place, holder);
+  });
+  const auto add = [&](Heap &each) -> Status {
+    const HeapOptions &options = each.options();
+    if (!(options.device == device_)) return Status();
+    const HeapTotals totals = each.totals();
+    const uint64_t largest = each.largest_free();
+    if (largest != 0) ++heaps_;
+    largest_ = std::max(largest_, largest);
+    free_ += totals.free_bytes;
+    for (Holder &holder : holders_) {
+      if (holder.tag == nullptr || holder.tag->number != options.tag) continue;
+      holder.live += totals.live_bytes;
+      if (options.kind == Kind::kVmm) holder.active += totals.held;
+    }
+    return Status();
+  };
+  heaps.for_each(add, false).ignore();  // it never fails
+  for (const Holder &holder : holders_)
+    if (holder.active > (best_ == nullptr ? 0 : best_->active)) best_ = &holder;
+}
+
+Status Shortage::explain(Status status, const char *what, uint64_t size) const {
+  char text[480];
+  int used = std::snprintf(text, sizeof text, "Device %d, largest holders:", device_.ordinal);
+  const auto add = [&](const char *format, auto... values) {
+    if (used > 0 && static_cast<size_t>(used) < sizeof text)
+      used += std::snprintf(text + used, sizeof text - static_cast<size_t>(used), format, values...);
+  };
+  for (uint32_t i = 0; i < kInMessage && holders_[i].held != 0; ++i)
+    add("%s tag \"%s\" %" PRIu64 " bytes", i == 0 ? "" : ",", holders_[i].tag->name, holders_[i].held);
+  add("%s", holders_[0].held == 0 ? " none." : ".");
+  if (largest_ != 0)
+    add(" Free between live blocks: %" PRIu64 " bytes, at most %" PRIu64 " in one piece.", free_, largest_);
+  if (best_ != nullptr) add(" A pause of \"%s\" gives %" PRIu64 " bytes.", best_->tag->name, best_->active);
+  return prefix(status, "%s of %" PRIu64 " bytes failed. %s ", what, size, text);
+}
+
+void Shortage::report(const Log &log, Backend &backend, const char *what, uint64_t size, uint64_t held) const {
+  MessageGuard message_guard;
+  gmm_device_info info = {};
+  const bool is_told = backend.device_info(device_, &info).ok();
+  log.write(LogLevel::kWarning,
+            "%s of %" PRIu64 " bytes failed on device %d. This context holds %" PRIu64 " bytes there.", what, size,
+            device_.ordinal, held);
+  if (is_told) {
+    const uint64_t used = info.total_memory - std::min(info.free_memory, info.total_memory);
+    log.write(LogLevel::kWarning,
+              "  The device has %" PRIu64 " bytes, %" PRIu64 " free; %" PRIu64
+              " are of others: other processes, the driver, "
+              "other allocators.",
+              info.total_memory, info.free_memory, used - std::min(used, held));
+  }
+  for (const Holder &holder : holders_) {
+    if (holder.held == 0) break;
+    log.write(LogLevel::kWarning,
+              "  tag \"%s\" holds %" PRIu64 " bytes, %" PRIu64 " of them in live blocks; a pause gives %" PRIu64 ".",
+              holder.tag->name, holder.held, std::min(holder.live, holder.held), holder.active);
+  }
+  if (largest_ != 0)
+    log.write(LogLevel::kWarning,
+              "  %" PRIu64 " bytes are free between live blocks in %" PRIu64 " heaps, at most %" PRIu64
+              " in one piece; gmm_compact() with GMM_COMPACT_LIVE gives back what it can empty.",
+              free_, heaps_, largest_);
+}
+
+}  // namespace gmm

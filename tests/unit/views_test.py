@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The views of `gmm trace`, each read by its viewer's own code: Perfetto's and pprof's protobuf definitions, PyTorch's
+reader of snapshots, and the HTML page in headless Chromium.
+
+Usage: views_test.py GMM PROGRAM DEPS       PROGRAM is traced; DEPS has the viewers' Python environments
+"""
+import csv
+import gzip
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
+
+GMM, PROGRAM, DEPS = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+MIB = 1 << 20
+PERFETTO = """
+import collections, json, sys
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as definitions
+trace = definitions.Trace()
+trace.ParseFromString(open(sys.argv[1], "rb").read())
+names, last, most, slices, open_at = {}, {}, collections.Counter(), [], {}
+event = definitions.TrackEvent
+for packet in trace.packet:
+    track, of = packet.track_descriptor, packet.track_event
+    if packet.HasField("track_descriptor"):
+        names[track.uuid] = track.name or track.process.process_name or f"thread {track.thread.tid}"
+        if track.HasField("counter"):
+            assert track.counter.unit == definitions.CounterDescriptor.UNIT_SIZE_BYTES
+    elif of.type == event.TYPE_COUNTER:
+        most[names[of.track_uuid]] = max(most[names[of.track_uuid]], of.counter_value)
+        last[names[of.track_uuid]] = of.counter_value
+    elif of.type == event.TYPE_SLICE_BEGIN:
+        open_at[of.track_uuid] = (of.name, packet.timestamp, of.debug_annotations[0].uint_value)
+    elif of.type == event.TYPE_SLICE_END:
+        name, began, size = open_at.pop(of.track_uuid)
+        slices.append([name, packet.timestamp - began, size])
+    else:
+        slices.append([of.name, 0, of.debug_annotations[0].string_value])
+assert not open_at
+print(json.dumps({"most": most, "last": last, "slices": slices, "names": list(names.values())}))
+"""
+PPROF = """
+import gzip, json, sys
+from pypprof import profile_pb2
+profile = profile_pb2.Profile()
+profile.ParseFromString(gzip.open(sys.argv[1]).read())
+text = profile.string_table
+functions = {each.id: text[each.name] for each in profile.function}
+lines = {each.id: functions[each.line[0].function_id] for each in profile.location}
+print(json.dumps({"types": [[text[each.type], text[each.unit]] for each in profile.sample_type],
+                  "samples": [[[lines[each] for each in sample.location_id], list(sample.value),
+                               {text[label.key]: text[label.str] for label in sample.label}]
+                              for sample in profile.sample]}))
+"""
+PYTORCH = """
+import json, sys
+from torch.cuda import _memory_viz
+data = json.load(open(sys.argv[1]))
+print(_memory_viz.segsum(data))
+print(_memory_viz.trace(data))
+"""
+
+
+def view(traces, kind, target, *options):
+    subprocess.run([GMM, "trace", "--view", kind, "--output", target, *options, *traces], check=True, timeout=300)
+    return target
+
+
+def read_by(environment, program, path):
+    """What the program prints, by an environment in DEPS; None: it is not there."""
+    python = DEPS / environment / "bin" / "python"
+    if not (DEPS / environment / "ready").exists():
+        return None
+    run = subprocess.run([python, "-c", program, path], capture_output=True, text=True, check=False, timeout=300,
+                         env=dict(os.environ, PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION="python"))
+    return run.stdout if run.returncode == 0 else run.stderr
+
+
+def check_read(name, environment, program, path, check):
+    text = read_by(environment, program, path)
+    if text is None:
+        tap.skip(name, f"there is no Python environment .deps/{environment}")
+        return
+    try:
+        good = check(text)
+    except (ValueError, KeyError, IndexError) as error:
+        good, text = False, f"{error!r}: {text}"
+    tap.check(good, name, text.splitlines()[:40])
+
+
+def test_lines(trace, folder):
+    rows = list(csv.DictReader(view([trace], "csv", folder / "t.csv").read_text().splitlines()))
+    allocs = [row for row in rows if row["event"] == "alloc"]
+    pauses = [row for row in rows if row["event"] in ("pause", "resume")]
+    tap.check(allocs and all(row["tag"] == "tour" and int(row["bytes"]) % MIB == 0 for row in allocs), "csv: allocs",
+              [str(rows[:5])])
+    tap.check([row["event"] for row in pauses] == ["pause", "resume"] and
+              all(int(row["duration_ns"]) > 0 for row in pauses), "csv: pauses take their time", [str(pauses)])
+    failed = [row for row in rows if row["event"] == "failed"]
+    tap.check(failed and all(row["result"] == "GMM_ERROR_LIMIT_EXCEEDED" and "limit" in row["message"]
+                             for row in failed), "csv: failures", [str(failed)])
+    text = view([trace], "text", folder / "t.txt").read_text()
+    tap.check(all(re.search(rf"^ *[\d.]+ +\d+  {word} ", text, re.MULTILINE)
+                  for word in ("alloc", "free", "pause", "resume", "move", "trim", "failed", "held")),
+              "text: each event", text.splitlines()[:40])
+    for options, expected in (["--kind", "vmm"], {"VMM"}), (["--tag", "nobody's"], set()), (["--least", "1T"], set()):
+        rows = csv.DictReader(view([trace], "csv", folder / "part.csv", *options).read_text().splitlines())
+        kinds = {row["kind"] for row in rows if row["event"] in ("alloc", "free")}
+        tap.check(kinds == expected, f"csv {' '.join(options)}", [str(kinds)])
+
+
+def test_perfetto(trace, folder):
+    def check(text):
+        got = json.loads(text)
+        names = [name for name, *_ in got["slices"]]
+        vmm = "device 0, tour, "
+        return (got["most"][vmm + "live"] > 0 and got["most"][vmm + "reserved"] >= got["most"][vmm + "live"] and
+                got["most"][vmm + "paused"] > 0 and not any(got["last"].values()) and
+                all(name in names for name in ("pause tour", "resume tour", "move", "trim", "GMM_ERROR_LIMIT_EXCEEDED"))
+                and any(name == "pause tour" and took > 0 and size > 0 for name, took, size in got["slices"]))
+    check_read("perfetto: its own definitions read the counters and slices", "viewers", PERFETTO,
+               view([trace], "perfetto", folder / "t.perfetto"), check)
+
+
+def test_pprof(trace, folder):
+    def check(text):
+        got = json.loads(text)
+        sample = next(each for each in got["samples"] if each[2]["kind"] == "VMM")
+        return (got["types"] == [["alloc_objects", "count"], ["alloc_space", "bytes"], ["inuse_objects", "count"],
+                                 ["inuse_space", "bytes"]] and
+                sample[2] == {"device": "device 0", "kind": "VMM", "tag": "tour", "state": "active"} and
+                sample[0] == ["tour", "VMM", "device 0"] and sample[1][1] > 0 and sample[1][3] == 0)
+    check_read("pprof: its own definitions read the samples", "viewers", PPROF,
+               view([trace], "pprof", folder / "t.pb.gz"), check)
+    check_read("pprof: at the peak somebody holds it", "viewers", PPROF,
+               view([trace], "pprof", folder / "peak.pb.gz", "--peak"),
+               lambda text: sum(each[1][3] for each in json.loads(text)["samples"]) > 0)
+
+
+def test_pytorch(trace, folder):
+    path = view([trace], "memory-viz", folder / "t.json", "--to", "1.0")
+    data = json.loads(path.read_text())
+    tap.check(set(data) == {"segments", "device_traces", "allocator_settings", "external_annotations"} and
+              all(block["frames"] is not None for segment in data["segments"] for block in segment["blocks"]),
+              "memory-viz: the fields of PyTorch's snapshot", [str(data)[:1000]])
+    check_read("memory-viz: PyTorch reads it", "torch", PYTORCH, view([trace], "memory-viz", folder / "whole.json"),
+               lambda text: all(word in text for word in ("Device 0", "MEM[", "segment_unmap",
+                                                          "raise OutOfMemoryError")))
+
+
+def test_html(traces, folder):
+    page = view(traces, "html", folder / "t.html")
+    text = page.read_text()
+    tap.check("http" not in text.replace("http-equiv", ""), "html: it names no network")
+    browser = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
+    if browser is None:
+        tap.skip("html: Chromium shows it", "there is no Chromium")
+        return
+    run = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000",
+                          "--dump-dom", page.as_uri()], capture_output=True, text=True, check=False, timeout=120)
+    shown = run.stdout
+    tap.check('data-ready="yes"' in shown and "At the peak" in shown and "<td>tour</td>" in shown and
+              "<td>pause</td>" in shown and "GMM_ERROR_LIMIT_EXCEEDED" in shown, "html: Chromium shows it",
+              [*shown.splitlines()[-40:], *run.stderr.splitlines()[-10:]])
+
+
+def test_many_events(folder):
+    """A million events in each view, and the page below 20 MB."""
+    path = folder / "many.trace.gz"
+    with gzip.open(path, "wt", compresslevel=1) as out:
+        for i in range(500_000):
+            out.write(f"a {i % 50_000} {1 + i % 977} {i % 3}\nf {i % 50_000} {i % 3}\n")
+    for kind in ("text", "csv", "perfetto", "memory-viz", "pprof", "html"):
+        size = view([path], kind, folder / "many").stat().st_size
+        tap.check(size > 0 and (kind != "html" or size < 20 * MIB), f"{kind}: a million events", [f"{size} bytes"])
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        trace = folder / "t%p.trace"
+        subprocess.run([PROGRAM], check=True, timeout=300, stdout=subprocess.DEVNULL,
+                       env=dict(os.environ, GMM_TRACE=str(trace)))
+        traces = sorted(folder.glob("t*.trace"), key=lambda path: path.stat().st_size)
+        test_lines(traces[-1], folder)
+        test_perfetto(traces[-1], folder)
+        test_pprof(traces[-1], folder)
+        test_pytorch(traces[-1], folder)
+        test_html(traces[-1:] + traces[:-1], folder)
+        test_many_events(folder)
+    tap.finish()
+
+
+main()
