@@ -520,6 +520,8 @@ int trace_read(const char *path, struct trace *out) {
   if (good && wrong != nullptr) std::fprintf(stderr, "gmm: %s: %s\n", path, wrong);
   good = good && wrong == nullptr;
   gzclose(reader.file);
+  const size_t length = std::strlen(path);
+  std::snprintf(of->file, sizeof of->file, "%s", path + (length < sizeof of->file ? 0 : length + 1 - sizeof of->file));
   *out = *of;
   if (!good) trace_free(out);
   return good;

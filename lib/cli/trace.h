@@ -38,6 +38,7 @@ struct trace_tag {
 };
 
 struct trace {
+  char file[256];             /* its path, or the end of it */
   struct trace_event *events; /* in one order over all threads */
   uint64_t count;
   uint64_t blocks;  /* allocs, frees, uses and names among the events */

@@ -23,19 +23,17 @@ MIB = 1 << 20
 PERFETTO = """
 import collections, json, sys
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as definitions
-trace = definitions.Trace()
+trace, event = definitions.Trace(), definitions.TrackEvent
 trace.ParseFromString(open(sys.argv[1], "rb").read())
 names, last, most, slices, open_at = {}, {}, collections.Counter(), [], {}
-event = definitions.TrackEvent
 for packet in trace.packet:
     track, of = packet.track_descriptor, packet.track_event
     if packet.HasField("track_descriptor"):
-        names[track.uuid] = track.name or track.process.process_name or f"thread {track.thread.tid}"
-        if track.HasField("counter"):
-            assert track.counter.unit == definitions.CounterDescriptor.UNIT_SIZE_BYTES
+        names[track.uuid] = track.name
+        assert not track.HasField("counter") or track.counter.unit == definitions.CounterDescriptor.UNIT_SIZE_BYTES
     elif of.type == event.TYPE_COUNTER:
-        most[names[of.track_uuid]] = max(most[names[of.track_uuid]], of.counter_value)
         last[names[of.track_uuid]] = of.counter_value
+        most[names[of.track_uuid]] = max(most[names[of.track_uuid]], of.counter_value)
     elif of.type == event.TYPE_SLICE_BEGIN:
         open_at[of.track_uuid] = (of.name, packet.timestamp, of.debug_annotations[0].uint_value)
     elif of.type == event.TYPE_SLICE_END:
@@ -44,7 +42,7 @@ for packet in trace.packet:
     else:
         slices.append([of.name, 0, of.debug_annotations[0].string_value])
 assert not open_at
-print(json.dumps({"most": most, "last": last, "slices": slices, "names": list(names.values())}))
+print(json.dumps({"most": most, "last": last, "slices": slices}))
 """
 PPROF = """
 import gzip, json, sys
@@ -54,7 +52,7 @@ profile.ParseFromString(gzip.open(sys.argv[1]).read())
 text = profile.string_table
 functions = {each.id: text[each.name] for each in profile.function}
 lines = {each.id: functions[each.line[0].function_id] for each in profile.location}
-print(json.dumps({"types": [[text[each.type], text[each.unit]] for each in profile.sample_type],
+print(json.dumps({"types": [text[each.type] + " " + text[each.unit] for each in profile.sample_type],
                   "samples": [[[lines[each] for each in sample.location_id], list(sample.value),
                                {text[label.key]: text[label.str] for label in sample.label}]
                               for sample in profile.sample]}))
@@ -63,8 +61,7 @@ PYTORCH = """
 import json, sys
 from torch.cuda import _memory_viz
 data = json.load(open(sys.argv[1]))
-print(_memory_viz.segsum(data))
-print(_memory_viz.trace(data))
+print(_memory_viz.segsum(data), _memory_viz.trace(data))
 """
 
 
@@ -86,8 +83,7 @@ def read_by(environment, program, path):
 def check_read(name, environment, program, path, check):
     text = read_by(environment, program, path)
     if text is None:
-        tap.skip(name, f"there is no Python environment .deps/{environment}")
-        return
+        return tap.skip(name, f"there is no Python environment .deps/{environment}")
     try:
         good = check(text)
     except (ValueError, KeyError, IndexError) as error:
@@ -133,8 +129,8 @@ def test_pprof(trace, folder):
     def check(text):
         got = json.loads(text)
         sample = next(each for each in got["samples"] if each[2]["kind"] == "VMM")
-        return (got["types"] == [["alloc_objects", "count"], ["alloc_space", "bytes"], ["inuse_objects", "count"],
-                                 ["inuse_space", "bytes"]] and
+        return (got["types"] == ["alloc_objects count", "alloc_space bytes", "inuse_objects count",
+                                 "inuse_space bytes"] and
                 sample[2] == {"device": "device 0", "kind": "VMM", "tag": "tour", "state": "active"} and
                 sample[0] == ["tour", "VMM", "device 0"] and sample[1][1] > 0 and sample[1][3] == 0)
     check_read("pprof: its own definitions read the samples", "viewers", PPROF,

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "cli/views/json.h"
+#include "cli/views/encodings.h"
 #include "cli/views/walk.h"
 #include "page.h"
 
@@ -184,7 +184,7 @@ void Writer::put_moment(const char *name, uint64_t time) {
 bool Writer::run(uint64_t peak) {
   const trace &of = input_.traces[index_];
   std::fprintf(out_, "{\"process\":%" PRIu32 ",\"file\":", of.process);
-  put_json(out_, input_.names[index_]);
+  put_json(out_, of.file);
   std::fprintf(out_, ",\"events\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"ended\":%s,\n", of.count, of.lost,
                of.ended != 0 ? "true" : "false");
   Walk walk(input_, index_);

@@ -6,7 +6,7 @@
 #include <cinttypes>
 #include <cstdio>
 
-#include "cli/views/json.h"
+#include "cli/views/encodings.h"
 #include "cli/views/walk.h"
 
 using namespace gmm;

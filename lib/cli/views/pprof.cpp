@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "cli/views/protobuf.h"
+#include "cli/views/encodings.h"
 #include "cli/views/walk.h"
 
 using namespace gmm;

@@ -96,7 +96,8 @@ void print_row(FILE *out, const Walk &walk) {
 int view_text(const view_input *input, FILE *out) {
   std::fprintf(out, "%13s %8s  event\n", "seconds", "thread");
   for (uint32_t i = 0; i < input->count; ++i) {
-    if (input->count > 1) std::fprintf(out, "process %" PRIu32 ", %s\n", input->traces[i].process, input->names[i]);
+    if (input->count > 1)
+      std::fprintf(out, "process %" PRIu32 ", %s\n", input->traces[i].process, input->traces[i].file);
     if (!for_each_event(*input, i, [&](const Walk &walk) { print_event(out, walk); })) return 0;
   }
   return 1;

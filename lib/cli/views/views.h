@@ -18,8 +18,7 @@ struct view_choice {
 
 /* The traces of one or several processes, which a view shows on one clock. */
 struct view_input {
-  const struct trace *traces;
-  const char *const *names; /* of the files */
+  struct trace *traces;
   uint32_t count;
   struct view_choice choice;
 };

@@ -1,14 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of Protocol Buffers: fields that are numbers, bytes or messages (protobuf.dev/programming-guides/encoding).
-#ifndef GMM_CLI_VIEWS_PROTOBUF_H
-#define GMM_CLI_VIEWS_PROTOBUF_H
+// How the views write text and numbers: JSON, and Protocol Buffers (protobuf.dev/programming-guides/encoding).
+#ifndef GMM_CLI_VIEWS_ENCODINGS_H
+#define GMM_CLI_VIEWS_ENCODINGS_H
 
+#include <cstdio>
 #include <cstring>
 
 #include "base/vector.h"
 
 namespace gmm {
 
+// A text as JSON has it. "</" would end a script that the text stands in.
+inline void put_json(FILE *out, const char *text) {
+  std::fputc('"', out);
+  for (; *text != '\0'; ++text) {
+    const auto byte = static_cast<unsigned char>(*text);
+    if (byte < 0x20 || byte == '<')
+      std::fprintf(out, "\\u%04x", byte);
+    else if (byte == '"' || byte == '\\')
+      std::fprintf(out, "\\%c", byte);
+    else
+      std::fputc(byte, out);
+  }
+  std::fputc('"', out);
+}
+
+// A message: fields that are numbers, bytes or messages.
 class Message {
  public:
   Message &number(uint32_t field, uint64_t value) {
