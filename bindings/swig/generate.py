@@ -261,7 +261,7 @@ class Model:
 # --- The languages --------------------------------------------------------------------------------------------
 
 class Writer:
-    """What the languages share. LANGUAGE.template has the texts of one: lines `name text | kind kind: text`, with
+    """All that languages share. LANGUAGE.template has the texts of one: lines `name text | kind kind: text`, with
     the text for all kinds and that for some, and then longer texts, each behind a line `=== name kind...`."""
 
     def __init__(self, model, out):

@@ -156,7 +156,7 @@ VMM_CASE(operations_are_in_it) {
   unlink(path);
 }
 
-// What was asked for, and what stood in the way.
+// A failure has the bytes, the place and the message.
 CASE(failures_are_in_it) {
   new_path();
   const gmm_tag tag = make_tag("small", GMM_CONTENTS_DROP);

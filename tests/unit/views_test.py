@@ -71,7 +71,7 @@ def view(traces, kind, target, *options):
 
 
 def read_by(environment, program, path):
-    """What the program prints, by an environment in DEPS; None: it is not there."""
+    """The output of the program, by an environment in DEPS; None: it is not there."""
     python = DEPS / environment / "bin" / "python"
     if not (DEPS / environment / "ready").exists():
         return None

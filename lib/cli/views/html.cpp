@@ -136,7 +136,7 @@ void Writer::put_place(const WalkBlock &block) {
   std::fprintf(out_, ",\"%s\",%d,", kind_text(block.alloc->kind), block.alloc->device);
 }
 
-// Who holds the memory at a time, the largest first, and where their blocks lie.
+// The holders of the memory at a time, the largest first, and where their blocks lie.
 void Writer::put_moment(const char *name, uint64_t time) {
   view_input until = input_;
   until.choice.to = time;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `gmm trace` shows of traces: one reader (cli/trace.h), and a function for each viewer. */
+/* The forms in which `gmm trace` shows traces: one reader (cli/trace.h), and a function for each viewer. */
 #ifndef GMM_CLI_VIEWS_VIEWS_H
 #define GMM_CLI_VIEWS_VIEWS_H
 

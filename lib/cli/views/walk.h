@@ -47,7 +47,7 @@ class Walk {
   const WalkBlock *block() const { return event_->block == TRACE_NO_BLOCK ? nullptr : &block_; }
   // Nanoseconds on the clock of all traces.
   uint64_t time(uint64_t of_trace) const { return of_trace + offset_; }
-  // What the event changed; null: nothing. Behind the event.
+  // The bytes that the event changed, behind it; null: none.
   const WalkBytes *changed() const { return changed_ == UINT64_MAX ? nullptr : &bytes_[changed_]; }
   const Vector<WalkBytes> &bytes() const { return bytes_; }
   // Behind the last event that next() went to: fn(const WalkBlock &) for each chosen block that lives.

@@ -4,8 +4,9 @@
 //
 // Each thread records into a block of the file of its own, without a lock or an atomic read-modify-write.
 //
-// Callers: context/ and api/ report each operation after it succeeded. While a trace runs, the context's gate is
-// kGateWatched, which sends every alloc and free past the fast path.
+// Callers: context/ and api/ report each operation after it succeeded, and the context those that change
+// or want memory after they failed. While a trace runs, the context's gate is kGateWatched, which sends every alloc and
+// free past the fast path.
 //
 // Order of the records. Each has its time, by a counter that all processors share. A thread reads it for a free before
 // the block becomes free, and for an alloc after it has the block. A block reaches the next thread through the heap's
@@ -84,7 +85,7 @@ class Trace {
   void moved(const void *memory, uint64_t bytes, Device location, uint64_t began);
   // After an operation that may have changed it: what the heap holds.
   void held(Heap &heap);
-  // Fails with the thread's last message. `bytes`: asked for, or 0. `heap`: null where the call names none.
+  // A failure with the thread's last message. `bytes`: asked for, or 0. `heap`: null where the call names none.
   void failed(Status status, uint64_t bytes, const Heap *heap);
   void was_reset() { note(TRACE_RESET, {}); }
   void heap_created(const Heap &heap);
