@@ -184,7 +184,8 @@ setup_environment() {
 setup_addition() {
   local folder=$setup_deps/$1
   [ ! -f "$folder/ready" ] || [ -f "$folder/ready-$2" ] && return 0
-  timeout 420 "$folder/bin/python" -m pip install --disable-pip-version-check --no-cache-dir -q "$2" && touch "$folder/ready-$2"
+  timeout 420 "$folder/bin/python" -m pip install --disable-pip-version-check --no-cache-dir -q "$2" &&
+    touch "$folder/ready-$2"
 }
 
 # The README's table has the same versions. numba-cuda 0.30.0 does not start with Numba 0.68, and does not go with
