@@ -39,7 +39,6 @@ using c10::DataPtr;
 using c10::DeviceIndex;
 using MempoolId = c10::cuda::MempoolId_t;
 using Context = std::shared_ptr<c10::GatheredContext>;
-using Rejection = std::function<void(int64_t, size_t, size_t, size_t)>;
 
 constexpr int32_t kMostDevices = 64;
 constexpr std::string_view kMagic = "gmm\1";  // begins the handles of memory of gmm
@@ -119,56 +118,21 @@ inline gmm_result extents_of(gmm_device device, std::map<uint64_t, uint64_t> *ou
   return result;
 }
 
-// The private pools that threads allocate to. While there is none, a device's allocations only read `count`.
-struct Underway {
-  struct Entry {
-    PoolId id;
-    std::function<bool(cudaStream_t)> filter;
-  };
-  std::atomic<uint32_t> count{0};
-  mutable std::mutex mutex;
-  std::vector<Entry> entries;
-
-  // The pool that an allocation on a stream of this thread goes to: the one that was begun first, as in PyTorch.
-  bool find(gmm_stream stream, PoolId *out) const {
-    if (!any()) return false;
-    const std::lock_guard<std::mutex> guard(mutex);
-    const auto wants = [&](const Entry &entry) { return entry.filter(as_cuda(stream)); };
-    const auto at = std::find_if(entries.begin(), entries.end(), wants);
-    if (at != entries.end()) *out = at->id;
-    return at != entries.end();
-  }
-
-  bool any() const { return count.load(std::memory_order_acquire) != 0; }
-};
-
 struct Device final : Backing {
   explicit Device(DeviceIndex number) : index(number), pools(number, *this) {}
 
   DeviceIndex index;
   Counters stats;
   Pools pools;
-  Underway underway;
   std::atomic<double> fraction{1.0};
   Ring<TraceEntry> history;
 
   void observe() { stats.observe(reserved_of(index)); }
 
-  // Gives the memory of pools without users back to gmm. True: there was some.
-  bool collect(PoolId only = {}) {
-    if (underway.any() || context_for_free() == nullptr) return false;  // a capture forbids the wait
-    const auto idle = pools.collect(only);
-    if (idle.empty()) return false;
-    if (on_cuda) {
-      const c10::cuda::CUDAGuard guard(index);
-      c10::cuda::device_synchronize();
-    }
-    pools.give(idle);
-    return true;
-  }
+  // Gives the memory of pools without users back to gmm.
+  void collect(PoolId only = {});
 
   void *take(uint64_t size, const std::shared_ptr<void> &source, gmm_stream stream) override;
-  void give(void *memory, uint64_t size, const std::shared_ptr<void> &source) override;
   void freed(const PoolBlock &block) override;
 };
 
@@ -232,7 +196,7 @@ class Allocator final : public CUDAAllocator {
     }
     bool done = true;
     if (live.block != nullptr)
-      done = device.pools.free(live.block, device.underway.any());
+      done = device.pools.free(live.block);
     else
       gmm_torch::release(memory, live.stream);
     device.stats.release(bytes, live.requested, !done);
@@ -417,7 +381,8 @@ class Allocator final : public CUDAAllocator {
     const std::lock_guard<std::mutex> guard(observers_mutex_);
     oom_observers_.push_back(std::move(observer));
   }
-  void attachOomRejectionObserver(Rejection) {}  // gmm rejects no allocation before the device is full
+  // gmm rejects no allocation before the device is full.
+  void attachOomRejectionObserver(std::function<void(int64_t, size_t, size_t, size_t)>) {}
 
   void attachAllocatorTraceTracker(AllocatorTraceTracker tracker) override {
     const std::lock_guard<std::mutex> guard(observers_mutex_);
@@ -436,21 +401,12 @@ class Allocator final : public CUDAAllocator {
         active != nullptr && active->id() == id && active->allocator() != nullptr)
       device.pools.configure(id, [&](Pool &one) { one.source = {active->allocator(), [](void *) {}}; });
 #endif
-    const std::lock_guard<std::mutex> guard(device.underway.mutex);
-    for (const Underway::Entry &entry : device.underway.entries)
-      TORCH_CHECK(entry.id != id, "beginAllocateToPool: already recording to mempool_id");
-    device.underway.entries.push_back({id, std::move(filter)});
-    device.underway.count.fetch_add(1, std::memory_order_release);
+    const auto wants = [filter = std::move(filter)](gmm_stream stream) { return filter(as_cuda(stream)); };
+    TORCH_CHECK(device.pools.begin(id, wants), "beginAllocateToPool: already recording to mempool_id");
   }
 
   void endAllocateToPool(DeviceIndex number, MempoolId id) override {
-    Device &device = device_of(number);
-    const std::lock_guard<std::mutex> guard(device.underway.mutex);
-    auto &entries = device.underway.entries;
-    const auto at = std::find_if(entries.begin(), entries.end(), [&](const auto &entry) { return entry.id == id; });
-    TORCH_CHECK(at != entries.end(), "endAllocatePool: not currently recording to mempool_id");
-    entries.erase(at);
-    device.underway.count.fetch_sub(1, std::memory_order_release);
+    TORCH_CHECK(device_of(number).pools.end(id), "endAllocatePool: not currently recording to mempool_id");
   }
 
   void releasePool(DeviceIndex number, MempoolId id) override { device_of(number).pools.release(id); }
@@ -606,9 +562,9 @@ class Allocator final : public CUDAAllocator {
 
   // Asks the pool that is under way, else gmm.
   static gmm_result attempt(Device &device, size_t size, gmm_stream stream, Live *live) {
-    if (!device.underway.find(stream, &live->pool))
+    if (!device.pools.find(stream, &live->pool))
       return gmm_torch::allocate(current_kind(), GMM_TAG_CURRENT, 0, size, device.index, stream, &live->memory);
-    adopt(device.pools.allocate(live->pool, size, stream, device.underway.any()), live);
+    adopt(device.pools.allocate(live->pool, size, stream), live);
     return live->memory != nullptr ? GMM_OK : GMM_ERROR_OUT_OF_MEMORY;
   }
 
@@ -738,12 +694,21 @@ inline void *Device::take(uint64_t size, const std::shared_ptr<void> &source, gm
   return memory;
 }
 
-inline void Device::give(void *memory, uint64_t size, const std::shared_ptr<void> &source) {
-  ours().record(*this, TraceEntry::SEGMENT_FREE, address_of(memory), size, nullptr, {}, nullptr);
-  if (source != nullptr)
-    static_cast<CUDAAllocator *>(source.get())->raw_delete(memory);
-  else
-    release(memory, GMM_STREAM_DEFAULT);
+inline void Device::collect(PoolId only) {
+  if (context_for_free() == nullptr) return;
+  const auto idle = pools.collect(only);
+  if (idle.empty()) return;
+  if (on_cuda) {
+    const c10::cuda::CUDAGuard guard(index);
+    c10::cuda::device_synchronize();
+  }
+  for (const auto &[memory, size, source] : idle) {
+    ours().record(*this, TraceEntry::SEGMENT_FREE, address_of(memory), size, nullptr, {}, nullptr);
+    if (source != nullptr)
+      static_cast<CUDAAllocator *>(source.get())->raw_delete(memory);
+    else
+      release(memory, GMM_STREAM_DEFAULT);
+  }
 }
 
 inline void Device::freed(const PoolBlock &block) {

@@ -219,30 +219,18 @@ int32_t gmm_torch_assign(c10::StorageImpl *storage, uint64_t size, int32_t devic
   });
 }
 
-// The number that all storages over one memory share; 0: the storage is not shareable.
-uintptr_t gmm_torch_shared(c10::StorageImpl *storage) {
-  const Shared *shared = shared_of(*storage);
-  return shared == nullptr ? 0 : reinterpret_cast<uintptr_t>(shared->get());
-}
-
-// Makes the memory of a storage shareable. Its address stays.
-int32_t gmm_torch_share(c10::StorageImpl *storage) {
-  return guarded([&] {
-    if (shared_of(*storage) != nullptr) return;
-    void *memory = storage->mutable_data();  // copies a lazy copy first
-    const c10::Device device = storage->device();
-    auto *shared = new Shared(std::make_shared<c10::DataPtr>(std::move(storage->_mutable_data_ptr_no_checks())));
-    storage->set_data_ptr_noswap(c10::DataPtr(memory, shared, &shared_deleter, device));
-  });
-}
-
-// Puts an empty storage over the memory of a shareable one. device: below 0: the host.
+// Puts an empty storage over the memory of another one, which becomes shareable and keeps its address. device: below 0:
+// the host.
 int32_t gmm_torch_join(c10::StorageImpl *storage, c10::StorageImpl *owner, int32_t device) {
   return guarded([&] {
-    const Shared *shared = shared_of(*owner);
-    TORCH_CHECK(shared != nullptr, "the storage is not shared");
+    void *memory = owner->mutable_data();  // copies a lazy copy first
+    if (shared_of(*owner) == nullptr) {
+      const c10::Device home = owner->device();
+      auto *shared = new Shared(std::make_shared<c10::DataPtr>(std::move(owner->_mutable_data_ptr_no_checks())));
+      owner->set_data_ptr_noswap(c10::DataPtr(memory, shared, &shared_deleter, home));
+    }
     storage->set_data_ptr_noswap(
-        c10::DataPtr(owner->mutable_data(), new Shared(*shared), &shared_deleter, device_of(device)));
+        c10::DataPtr(memory, new Shared(*shared_of(*owner)), &shared_deleter, device_of(device)));
     storage->set_nbytes(owner->nbytes());
     storage->set_resizable(false);  // resizing would separate it from the others
   });

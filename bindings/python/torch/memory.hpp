@@ -1,19 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for PyTorch: the kind of new tensors, managed memory with RFC-0023's hints, CPU tensors in it, and the streams
-// that use a block.
+// Memory for PyTorch, of gmm's default context: the kind of new tensors, managed memory with RFC-0023's hints, CPU
+// tensors in it, and the streams that use a block. The file compiles without PyTorch's headers.
 #ifndef GMM_TORCH_MEMORY_HPP
 #define GMM_TORCH_MEMORY_HPP
 
+#include <gmm/gmm.h>
+
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
 #include <iterator>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "context.hpp"
-
 namespace gmm_torch {
+
+inline std::atomic<gmm_context *> attached{nullptr};
+inline std::atomic<bool> is_ending{false};  // the interpreter: the driver may be gone, and the process frees all
+inline bool is_forked = false;  // memory of the parent is still about, which no context of this process knows
+
+// NULL in a child after fork(), which every function of gmm refuses.
+inline gmm_context *context() { return attached.load(std::memory_order_acquire); }
+
+inline gmm_context *context_for_free() { return is_ending.load(std::memory_order_relaxed) ? nullptr : context(); }
+
+// The reason of this thread's last failure.
+inline const char *reason() {
+  return context() == nullptr ? "the process was forked from one that uses gmm; start it by spawn"
+                              : gmm_last_error_message();
+}
+
+// Writes a failure to stderr where nothing may be raised. A child after fork() is silent about its parent's memory.
+inline void complain(gmm_result result, const char *what, const void *memory = nullptr) {
+  if (result >= 0 || result == GMM_ERROR_FORKED || (is_forked && result == GMM_ERROR_UNKNOWN_POINTER)) return;
+  fprintf(stderr, "gmm: %s(%p): %s: %s\n", what, memory, gmm_result_name(result), gmm_last_error_message());
+}
+
+// A struct of gmm with its size.
+template <class Struct>
+Struct sized() {
+  Struct made{};
+  made.struct_size = sizeof made;
+  return made;
+}
 
 inline std::atomic<gmm_kind> cuda_kind{GMM_KIND_VMM};
 inline std::atomic<bool> is_managed{false};  // of all new tensors, on the host too
@@ -114,8 +146,7 @@ class Uses {
 
   // Whether every stream has finished the work that was queued at the first call. wait: waits for them.
   bool have_passed(bool wait) {
-    uses_.erase(std::remove_if(uses_.begin(), uses_.end(), [&](Use &use) { return has_passed(&use, wait); }),
-                uses_.end());
+    std::erase_if(uses_, [&](Use &use) { return has_passed(&use, wait); });
     return uses_.empty();
   }
 

@@ -7,12 +7,14 @@
 // block that no stream uses is in its pool's set.
 //
 // Locks: one mutex for a device's pools. No call of gmm runs under it but those of events, because a callback of the
-// program may wait for a thread that frees a tensor.
+// program may wait for a thread that frees a tensor. No event is asked while threads allocate to a pool, as a graph may
+// be captured there.
 #ifndef GMM_TORCH_POOLS_HPP
 #define GMM_TORCH_POOLS_HPP
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -83,7 +85,6 @@ struct PoolPart {
 class Backing {
  public:
   virtual void *take(uint64_t size, const std::shared_ptr<void> &source, gmm_stream stream) = 0;  // NULL: there is none
-  virtual void give(void *memory, uint64_t size, const std::shared_ptr<void> &source) = 0;
   virtual void freed(const PoolBlock &block) = 0;  // streams have finished with a block that was freed before
 
  protected:
@@ -121,18 +122,43 @@ class Pools {
     return at == pools_.end() ? 0 : at->second.uses;
   }
 
-  // A block of a pool. may_grow: false leaves it at the memory that the pool has. capturing: no event may be asked.
-  PoolBlock *allocate(PoolId id, uint64_t requested, gmm_stream stream, bool capturing, bool may_grow = true) {
+  // From now on threads allocate to the pool, for whose streams the filter is true. False: they do already.
+  bool begin(PoolId id, std::function<bool(gmm_stream)> filter) {
+    const Guard guard(mutex_);
+    for (const auto &each : begun_)
+      if (each.first == id) return false;
+    begun_.emplace_back(id, std::move(filter));
+    any_begun_.store(true, std::memory_order_release);
+    return true;
+  }
+
+  // False: no thread allocates to the pool.
+  bool end(PoolId id) {
+    const Guard guard(mutex_);
+    const bool found = std::erase_if(begun_, [&](const auto &each) { return each.first == id; }) != 0;
+    any_begun_.store(!begun_.empty(), std::memory_order_release);
+    return found;
+  }
+
+  // The pool that an allocation on a stream of this thread goes to: the one that was begun first, as in PyTorch.
+  bool find(gmm_stream stream, PoolId *out) const {
+    if (!any_begun_.load(std::memory_order_acquire)) return false;
+    const Guard guard(mutex_);
+    const auto at = std::find_if(begun_.begin(), begun_.end(), [&](const auto &each) { return each.second(stream); });
+    if (at != begun_.end()) *out = at->first;
+    return at != begun_.end();
+  }
+
+  PoolBlock *allocate(PoolId id, uint64_t requested, gmm_stream stream) {
     const uint64_t size = rounded(requested);
     const bool small = size <= kSmallSize;
     uint64_t segment_size = 0;
     std::shared_ptr<void> source;
     {
       const Guard guard(mutex_);
-      if (!capturing) process_events();
+      if (begun_.empty()) process_events();
       Pool &pool = pool_of(id);
-      if (PoolBlock *block = fit(pool, small, size, stream)) return use(block, size, requested);
-      if (!may_grow) return nullptr;
+      if (PoolBlock *block = reuse(pool, requested, stream)) return block;
       segment_size = small ? kSmallSegment : size < kLargeRequest ? kLargeSegment : whole(size);
       if (pool.no_split) segment_size = whole(size);
       source = pool.source;
@@ -152,25 +178,23 @@ class Pools {
 
   // A block of any pool that lends its memory when the device has no more.
   PoolBlock *borrow(uint64_t requested, gmm_stream stream, PoolId *from) {
-    std::vector<PoolId> lenders;
-    {
-      const Guard guard(mutex_);
-      for (const auto &entry : pools_)
-        if (entry.second.use_on_oom) lenders.push_back(entry.first);
-    }
-    for (const PoolId &id : lenders) {
+    const Guard guard(mutex_);
+    process_events();
+    for (auto &[id, pool] : pools_) {
+      PoolBlock *block = pool.use_on_oom ? reuse(pool, requested, stream) : nullptr;
+      if (block == nullptr) continue;
       *from = id;
-      if (PoolBlock *block = allocate(id, requested, stream, false, false)) return block;
+      return block;
     }
     return nullptr;
   }
 
   // Frees a block. True: it is free now; false: streams of record_stream() still use it, and freed() comes later.
-  bool free(PoolBlock *block, bool capturing) {
+  bool free(PoolBlock *block) {
     const Guard guard(mutex_);
     block->allocated = false;
     block->requested = 0;
-    const bool idle = block->uses.empty() || (!capturing && block->uses.have_passed(false));
+    const bool idle = block->uses.empty() || (begun_.empty() && block->uses.have_passed(false));
     if (idle)
       put(block);
     else
@@ -184,7 +208,7 @@ class Pools {
   }
 
   // The segments without a busy block, of pools without users. The caller waits for the device, then gives them back.
-  // only: the one pool; {0, 0}: all.
+  // None while threads allocate to a pool, as a capture forbids the wait. only: the one pool; {0, 0}: all.
   struct Idle {
     void *memory;
     uint64_t size;
@@ -193,6 +217,7 @@ class Pools {
   std::vector<Idle> collect(PoolId only = {}) {
     std::vector<Idle> idle;
     const Guard guard(mutex_);
+    if (!begun_.empty()) return idle;
     process_events();
     for (auto at = pools_.begin(); at != pools_.end();) {
       Pool &pool = at->second;
@@ -212,10 +237,6 @@ class Pools {
       at = pool.segments.empty() ? pools_.erase(at) : std::next(at);
     }
     return idle;
-  }
-
-  void give(const std::vector<Idle> &idle) {
-    for (const Idle &each : idle) backing_.give(each.memory, each.size, each.source);
   }
 
   // The blocks of all segments, by pool and address. only: of one pool; {0, 0}: of all.
@@ -269,16 +290,15 @@ class Pools {
     return pool;
   }
 
-  static PoolBlock *fit(Pool &pool, bool small, uint64_t size, gmm_stream stream) {
+  // A block of the memory that the pool has; NULL: none fits.
+  static PoolBlock *reuse(Pool &pool, uint64_t requested, gmm_stream stream) {
     PoolBlock key;
     key.stream = stream;
-    key.size = size;
-    auto &free_blocks = pool.free_blocks[small];
+    key.size = rounded(requested);
+    auto &free_blocks = pool.free_blocks[key.size <= kSmallSize];
     const auto at = free_blocks.lower_bound(&key);
     if (at == free_blocks.end() || (*at)->stream != stream) return nullptr;
-    PoolBlock *block = *at;
-    free_blocks.erase(at);
-    return block;
+    return use(free_blocks.extract(at).value(), key.size, requested);
   }
 
   // A free block that is in no set.
@@ -326,16 +346,12 @@ class Pools {
 
   // wait: until every stream has finished.
   void process_events(bool wait = false) {
-    std::vector<PoolBlock *> waiting;
-    for (PoolBlock *block : waiting_) {
-      if (!block->uses.have_passed(wait)) {
-        waiting.push_back(block);
-        continue;
-      }
+    std::erase_if(waiting_, [&](PoolBlock *block) {
+      if (!block->uses.have_passed(wait)) return false;
       backing_.freed(*block);
       put(block);
-    }
-    waiting_.swap(waiting);
+      return true;
+    });
   }
 
   mutable std::mutex mutex_;
@@ -343,6 +359,8 @@ class Pools {
   Backing &backing_;
   std::map<PoolId, Pool> pools_;
   std::vector<PoolBlock *> waiting_;  // freed blocks that streams still use
+  std::vector<std::pair<PoolId, std::function<bool(gmm_stream)>>> begun_;
+  std::atomic<bool> any_begun_{false};  // while it is false, a device's allocations only read this
 };
 
 }  // namespace gmm_torch

@@ -18,11 +18,10 @@ class PoolsTest : public ::testing::Test, public Backing {
     source_seen_ = source;
     return size > most_ ? nullptr : reinterpret_cast<void *>(next_ += 1 << 30);
   }
-  void give(void *, uint64_t, const std::shared_ptr<void> &) override {}
   void freed(const PoolBlock &) override {}
 
   PoolBlock *allocate(uint64_t size, PoolId id = kPool, gmm_stream stream = GMM_STREAM_DEFAULT) {
-    return pools_.allocate(id, size, stream, false);
+    return pools_.allocate(id, size, stream);
   }
 
   Pools pools_{0, *this};
@@ -33,7 +32,7 @@ class PoolsTest : public ::testing::Test, public Backing {
 TEST_F(PoolsTest, AFreedBlockReturnsOnItsStreamOnly) {
   PoolBlock *a = allocate(4 * kPoolMiB);
   const uint64_t address = a->address;
-  EXPECT_TRUE(pools_.free(a, false));
+  EXPECT_TRUE(pools_.free(a));
   EXPECT_NE(allocate(4 * kPoolMiB, kPool, GMM_STREAM_PER_THREAD)->address, address);
   EXPECT_EQ(allocate(4 * kPoolMiB)->address, address);
 }
@@ -44,7 +43,7 @@ TEST_F(PoolsTest, AFullDeviceGetsTheSmallerSegmentAndThenThePoolsThatLend) {
   ASSERT_NE(a, nullptr);
   EXPECT_EQ(a->segment->size, 4 * kPoolMiB);
   EXPECT_EQ(allocate(5 * kPoolMiB), nullptr);
-  EXPECT_TRUE(pools_.free(a, false));
+  EXPECT_TRUE(pools_.free(a));
   PoolId from;
   EXPECT_EQ(pools_.borrow(2 * kPoolMiB, GMM_STREAM_DEFAULT, &from), nullptr);
   pools_.configure(kPool, [](Pool &pool) { pool.use_on_oom = true; });

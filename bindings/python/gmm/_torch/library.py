@@ -68,15 +68,13 @@ _SIGNATURES = {
     "move": (_i32, [_pointer, _u64, _i32, _i32, _pointer]),
     "take_cpu_tensors": (_i32, []),
     "assign": (_i32, [_pointer, _u64, _i32, _u32, _pointer]),
-    "shared": (_u64, [_pointer]),
-    "share": (_i32, [_pointer]),
     "join": (_i32, [_pointer, _pointer, _i32]),
     "users": (ctypes.c_int64, [_pointer]),
     "share_version": (None, [_pointer, _pointer]),
     "install": (_i32, [_i32, _i32]),
 }
 #: Calls that hold the GIL, so that no thread sees half a change. The others may call the driver, and release it.
-_QUICK = ("error", "take_cpu_tensors", "shared", "share", "join", "users", "share_version")
+_QUICK = ("error", "take_cpu_tensors", "join", "users", "share_version")
 
 
 class Library:

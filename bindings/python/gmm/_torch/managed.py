@@ -16,7 +16,7 @@ from gmm._core.resource import need_cuda
 from gmm._default import context as default_context
 from gmm._torch import allocator, library
 
-_peers = weakref.WeakValueDictionary()  # by (number of the shared memory, device): the storage there
+_peers = weakref.WeakValueDictionary()  # by (address, device): the storage there
 _enabled = False
 _move_on_copy = False
 _table = []  # (owner, name, function, always) of each replacement
@@ -139,15 +139,14 @@ def _joined(storage, device):
     """The storage over the same memory on a device. There is one for each device."""
     lib = library.load()
     with library.lock:
-        lib.must(lib.share(storage._cdata), "gmm.torch: ")
-        number = lib.shared(storage._cdata)  # of the memory, for all storages over it
-        _peers[number, storage.device] = storage
-        found = _peers.get((number, device))
-        if found is not None and lib.shared(found._cdata) == number:
+        address = storage.data_ptr()
+        _peers[address, storage.device] = storage
+        found = _peers.get((address, device))
+        if found is not None and found.data_ptr() == address:  # a resize gives a storage other memory
             return found
         made = _empty(torch.uint8, device).untyped_storage()
         lib.must(lib.join(made._cdata, storage._cdata, ordinal(device)), "gmm.torch: ")
-        _peers[number, device] = made
+        _peers[address, device] = made
         return made
 
 
@@ -561,8 +560,7 @@ def install(move_on_copy: bool = True) -> None:
      While UVM is enabled, pin_memory() gives a managed tensor, and to(manage=False) one in ordinary memory.
     """
     patch()
-    for function in (set_enabled_uvm, get_enabled_uvm, set_uvm_move_on_copy,
-                     get_uvm_move_on_copy, uvm_to):
+    for function in (set_enabled_uvm, get_enabled_uvm, set_uvm_move_on_copy, get_uvm_move_on_copy, uvm_to):
         setattr(torch.cuda, function.__name__, function)
     torch.cuda.memory.set_enabled_uvm = set_enabled_uvm
     for method in (is_managed, manage_memory, unmanage_memory, uvm_to):
