@@ -6,12 +6,17 @@ It lies outside of the package, because `import gmm` opens gmm's library. Withou
 import os
 
 
-def load():
-    """Switches unified memory on where PYTORCH_ENABLE_UNIFIED_MEMORY asks for it. A failure is a warning."""
+def load(*steps):
+    """Switches unified memory on where PYTORCH_ENABLE_UNIFIED_MEMORY asks for it. A failure is a warning.
+
+    steps: gmm.torch's, which calls this at the end of its import.
+    """
     if os.environ.get("PYTORCH_ENABLE_UNIFIED_MEMORY", "0").lower() in ("", "0", "false", "off", "no"):
         return
     try:
-        import gmm.torch  # noqa: F401 # pylint: disable=import-outside-toplevel,unused-import # it obeys the variable
+        import gmm.torch  # noqa: F401 # pylint: disable=import-outside-toplevel,unused-import # it calls this function
+        for step in steps:
+            step()
     except Exception as error:  # pylint: disable=broad-exception-caught # PyTorch would not be imported
         import warnings  # pylint: disable=import-outside-toplevel # most processes need none
 

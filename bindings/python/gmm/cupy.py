@@ -136,43 +136,36 @@ class Use(Undoable):
     kind: DEVICE, VMM (which can be paused by its tag) or MANAGED. pinned: page-locked host memory too. tag: a Tag, its
     number or its name, which is made when it is new; None: the thread's current tag. context: None: the default
     context. It must stay open as long as arrays live. A lack of memory is cupy.cuda.memory.OutOfMemoryError, with gmm's
-    error as its cause.
+    error as its cause. undo() restores CuPy's previous allocator, unless the program has set another one since. For
+    page-locked memory it restores the allocator of an enclosing use(), else CuPy's own pool.
     """
 
     def __init__(self, kind: Kind = Kind.DEVICE, *, pinned: bool = True, tag: Tag | int | str | None = None,
                  context: Context | None = None) -> None:
         import cupy
 
+        super().__init__()
         self._cupy = cupy
         self.context = _context_for_cupy(context)
         self.allocator = allocator(kind, tag=tag, context=self.context)
         self.pinned_allocator = pinned_allocator(tag=tag, context=self.context) if pinned else None
-        self._previous = self._cupy.cuda.get_allocator()
-        self._cupy.cuda.set_allocator(self.allocator)
         if pinned:
             with _lock:
                 _pinned.append(self)
-                self._cupy.cuda.set_pinned_memory_allocator(self.pinned_allocator)
+                self.callback(self._restore_pinned)
+                cupy.cuda.set_pinned_memory_allocator(self.pinned_allocator)
+        self.callback(self._restore, cupy.cuda.get_allocator())
+        cupy.cuda.set_allocator(self.allocator)
 
-    def undo(self) -> None:
-        """Restores CuPy's previous allocator. A second call does nothing.
-
-        For page-locked memory that is the allocator of an enclosing use(), else CuPy's own pool. An allocator for
-        arrays that the program has set since stays set.
-        """
-        if self._previous is None:
-            return
+    def _restore(self, previous):
         if self._cupy.cuda.get_allocator() is self.allocator:
-            self._cupy.cuda.set_allocator(self._previous)
-        self._previous = None
+            self._cupy.cuda.set_allocator(previous)
+
+    def _restore_pinned(self):
         with _lock:
-            if self in _pinned:
-                newest = _pinned[-1] is self
-                _pinned.remove(self)
-                if newest:
-                    default = self._cupy.get_default_pinned_memory_pool().malloc
-                    below = _pinned[-1].pinned_allocator if _pinned else default
-                    self._cupy.cuda.set_pinned_memory_allocator(below)
+            _pinned.remove(self)
+            below = _pinned[-1].pinned_allocator if _pinned else self._cupy.get_default_pinned_memory_pool().malloc
+            self._cupy.cuda.set_pinned_memory_allocator(below)
 
 
 use = Use

@@ -55,15 +55,11 @@ class _MemorySaver:
         import torch  # pylint: disable=import-outside-toplevel # the module loads without PyTorch
 
         self._torch, self._hook_mode = torch, hook_mode
-        allocator = None
-        if hook_mode == "torch":
-            path = _preload.find_library()
-            allocator = _preload.pluggable_allocator(path)
-        else:
-            path = _preload.preloaded_library()
+        is_pluggable = hook_mode == "torch"
         # The second name is upstream's: programs look for its cdll.
-        self._library = self._binary_wrapper = _preload.load(path)
-        self._pools = _pools.Pools(torch, allocator)
+        self._library = self._binary_wrapper = _preload.load(
+            _preload.find_library() if is_pluggable else _preload.preloaded_library())
+        self._pools = _pools.Pools(torch, self._library.pluggable_allocator() if is_pluggable else None)
         if name := _pools.expandable_segments():
             raise RuntimeError("TorchMemorySaver is disabled for the current process because expandable_segments is "
                                f"not supported yet: it is on in {name}")
@@ -108,25 +104,10 @@ class _MemorySaver:
             cdll.tms_set_interesting_region(True)
 
     def pause(self, tag=None):
-        self._library.turns.pause_name(tag or None)
+        self._library.turns.change_name(tag or None, asleep=True)
 
     def resume(self, tag=None):
-        self._library.turns.resume_name(tag or None)
-
-    def _backup_pointer(self, address, nbytes):
-        """The address of kept contents; None where nothing is retained of active memory, and where a file keeps them,
-        as in the original.
-        """
-        context = self._library.context
-        info = context.query(address)
-        if info.state == State.PAUSED and context.tag_info(info.tag).contents == Contents.FILE:
-            return None
-        try:
-            return _native.gmm_backup_map(context, address, nbytes)[1]
-        except ValueError:
-            if info.state == State.ACTIVE:
-                return None
-            raise
+        self._library.turns.change_name(tag or None, asleep=False)
 
     def get_cpu_backup(self, x, zero_copy=False):
         if not x.is_cuda:
@@ -135,9 +116,16 @@ class _MemorySaver:
             raise AssertionError(f"not contiguous: {x.shape=} {x.stride()=} {x.dtype=}")
         if not x.nbytes:
             return self._torch.empty(x.shape, dtype=x.dtype)
-        pointer = self._backup_pointer(x.data_ptr(), x.nbytes)
-        if pointer is None:
-            return None
+        context = self._library.context
+        info = context.query(x.data_ptr())
+        if info.state == State.PAUSED and context.tag_info(info.tag).contents == Contents.FILE:
+            return None  # as in the original
+        try:
+            pointer = _native.gmm_backup_map(context, x.data_ptr(), x.nbytes)[1]
+        except ValueError:
+            if info.state == State.ACTIVE:
+                return None  # nothing is retained of it
+            raise
         kept_bytes = (ctypes.c_uint8 * x.nbytes).from_address(pointer)
         kept = self._torch.frombuffer(kept_bytes, dtype=self._torch.uint8).view(x.dtype).view(x.shape)
         return kept if zero_copy else kept.clone()
@@ -292,14 +280,10 @@ torch_memory_saver = TorchMemorySaver()
 memory_saver = torch_memory_saver
 
 
-@contextlib.contextmanager
-def configure_subprocess() -> Iterator[None]:
+def configure_subprocess() -> contextlib.AbstractContextManager[None]:
     """In its with block the environment makes new processes load the preload library, for hook mode "preload"."""
-    if not _hook_modes[torch_memory_saver._hook_mode][1]:  # the mode uses no preload library
-        yield
-        return
-    with _preload.preloading(_preload.find_library()):
-        yield
+    uses_preload = _hook_modes[torch_memory_saver._hook_mode][1]
+    return _preload.preloading(_preload.find_library()) if uses_preload else contextlib.nullcontext()
 
 
 if __name__ == "__main__":

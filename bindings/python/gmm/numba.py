@@ -10,6 +10,8 @@ or, before Numba uses the GPU:
 """
 from __future__ import annotations
 
+import atexit
+import collections
 import contextlib
 import ctypes
 import os
@@ -25,8 +27,6 @@ try:
     from numba.cuda.cudadrv.driver import (
         AutoFreePointer, CudaAPIError, Device, GetIpcHandleMixin, ManagedMemory, MappedMemory, MemoryPointer,
         PinnedMemory, binding, driver)
-
-    from gmm._numba.frees import Frees
 except ImportError as error:
     if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") != "0":
         raise ImportError("gmm.numba plugs gmm into Numba's CUDA target, and Numba's simulator (NUMBA_ENABLE_CUDASIM) "
@@ -82,6 +82,152 @@ def _living(wanted, device, handle):
             _dead.append(context)
             _default.forget(context)
         raise RuntimeError(f"CUDA device {device} is being reset while Numba allocates")
+
+
+#: A batch closes when it has so many bytes, or more blocks than Numba's own queue takes (NUMBA_CUDA_DEALLOCS_COUNT).
+_BATCH_BYTES = 32 << 20
+#: The driver's version that has cuCtxRecordEvent(). With an older one, closing a batch waits for the context, as
+#: cuMemFree() does.
+_RECORDS_CONTEXTS = (12, 5)
+
+_ending = threading.Event()
+atexit.register(_ending.set)
+
+
+def _capturing(code):
+    """Whether a call failed because a graph is being captured. The blocks wait until the capture ends."""
+    result = binding.CUresult
+    return result.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED <= code <= result.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
+
+
+#: Blocks that Numba dropped before an event of the context was recorded; None when their work is done.
+_Batch = collections.namedtuple("_Batch", "event blocks nbytes")
+
+
+class _Frees:
+    """Deferred release of memory that Numba has dropped, of one CUDA context. A block has nbytes and close().
+
+    Numba names no stream when it drops an array: the finalizer runs when the last reference goes, while kernels on any
+    stream may still use the memory. Programs rely on cuMemFree(), which waits for all of them. Here a block returns to
+    the pool once the work is done that was queued in the CUDA context when Numba dropped it. Nothing waits for that:
+    blocks gather in in-flight batches, each behind one event of the whole context. Later allocations and frees ask
+    which events have passed. numba_queue: Numba's queue of memory of its own, which defer_cleanup() disables.
+    """
+
+    def __init__(self, handle, numba_queue):
+        self._handle = handle  # of the CUDA context
+        self._numba_queue = numba_queue
+        self._process = os.getpid()
+        self._dropped = collections.deque()
+        self._dropped_bytes = 0  # approximate: finalizers add without a lock
+        self._batches = collections.deque()
+        self._batched_bytes = 0
+        self._events = []  # passed events, for later batches
+        self._records = None  # whether the driver records events of a context; None: not known yet
+        self._lock = threading.Lock()
+
+    def add(self, block):
+        """Takes a block from a finalizer, which may run on any thread, and inside a method of this class too."""
+        if _ending.is_set() or os.getpid() != self._process:
+            return  # the end of the process frees memory; a child has none of it
+        self._dropped.append(block)
+        self._dropped_bytes += block.nbytes
+        if self._is_full:
+            self.collect()
+
+    @property
+    def _is_full(self):
+        return len(self._dropped) > config.CUDA_DEALLOCS_COUNT or self._dropped_bytes >= _BATCH_BYTES
+
+    @property
+    def deferred(self):
+        """Inside defer_cleanup()."""
+        return self._numba_queue.is_disabled
+
+    def __len__(self):
+        return len(self._dropped) + sum(len(batch.blocks) for batch in tuple(self._batches))
+
+    def collect(self, wait=False, limit=None, last=False):
+        """Releases the blocks that the GPU has finished with.
+
+        It waits only when `wait` is set, or while more than `limit` bytes are in flight. last: destroys all events of
+        the CUDA context too.
+        """
+        if not wait and (self.deferred or not (self._batches or self._is_full)):
+            return
+        # A wait could deadlock: a finalizer may run on the thread that holds the lock.
+        if not self._lock.acquire(blocking=wait):
+            return
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._lock.release)
+            driver.cuCtxPushCurrent(self._handle)  # a finalizer's thread may be in another context or in none
+            stack.callback(driver.cuCtxPopCurrent)
+            if wait or self._is_full:
+                self._close_batch()
+            while self._batches:
+                batch = self._batches[0]
+                over = limit is not None and self._batched_bytes > limit
+                if not self._passed(batch.event, wait or over):
+                    break
+                self._batches.popleft()
+                self._batched_bytes -= batch.nbytes
+                if batch.event is not None:
+                    self._events.append(batch.event)
+                with contextlib.ExitStack() as ends:  # closes all blocks, also when one of them fails
+                    for block in batch.blocks:
+                        ends.callback(block.close)
+            while last and self._events:
+                driver.cuEventDestroy(self._events.pop())
+
+    def _close_batch(self):
+        blocks = []
+        self._dropped_bytes = 0
+        while self._dropped:
+            blocks.append(self._dropped.popleft())
+        if not blocks:
+            return
+        try:
+            event = self._record()
+        except BaseException as error:
+            self._dropped.extendleft(reversed(blocks))
+            self._dropped_bytes = sum(block.nbytes for block in blocks)
+            if isinstance(error, CudaAPIError) and _capturing(error.code):
+                return
+            raise
+        batch = _Batch(event, blocks, sum(block.nbytes for block in blocks))
+        self._batched_bytes += batch.nbytes
+        self._batches.append(batch)
+
+    def _record(self):
+        """An event behind the work queued in the context; None when that work is done."""
+        if self._records is None:
+            self._records = hasattr(binding, "cuCtxRecordEvent") and driver.get_version() >= _RECORDS_CONTEXTS
+        if self._records:
+            event = self._events.pop() if self._events else driver.cuEventCreate(
+                binding.CUevent_flags.CU_EVENT_DISABLE_TIMING.value)
+            try:
+                driver.cuCtxRecordEvent(self._handle, event)
+                return event
+            except CudaAPIError as error:
+                self._events.append(event)
+                if _capturing(error.code):
+                    raise
+                self._records = False  # any other error shows again in the wait below
+        driver.cuCtxSynchronize()
+        return None
+
+    def _passed(self, event, wait):
+        if event is None:
+            return True
+        if wait:
+            driver.cuEventSynchronize(event)
+            return True
+        (result,) = binding.cuEventQuery(event)  # Numba's wrapper would log each "not ready"
+        if result == binding.CUresult.CUDA_SUCCESS:
+            return True
+        if result == binding.CUresult.CUDA_ERROR_NOT_READY or _capturing(result):
+            return False
+        raise CudaAPIError(result, f"Call to cuEventQuery results in {result.name}")
 
 
 class IpcHandle(cuda.IpcHandle):
@@ -179,7 +325,7 @@ class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
         self._opening = threading.Lock()
         self._gmm = self._device = self._stream = self._limit = None  # _open() sets them
         self._reset_is_deferred = False
-        self._frees = Frees(None if self.context is None else self.context.handle, self.deallocations)
+        self._frees = _Frees(None if self.context is None else self.context.handle, self.deallocations)
 
     @property
     def _is_open(self):

@@ -54,7 +54,7 @@ def _replace():
     library = compiled.loaded("librmm.so")
     if library is None:
         raise RuntimeError("gmm.rmm needs the library librmm.so, which RMM has not loaded")
-    path = compiled.shared_library((_SOURCE,), "rmm", rmm.__version__, _arguments, (library,), purpose="gmm.rmm")
+    path = compiled.shared_library((_SOURCE,), "rmm", rmm.__version__, _arguments, (library,), key=library)
     # PyDLL holds the GIL, as nobody may use the resource during the call.
     function = ctypes.PyDLL(str(path)).gmm_rmm_replace
     size, number, python = ctypes.c_size_t, ctypes.c_uint32, ctypes.py_object
@@ -96,30 +96,26 @@ def resource(kind: Kind = Kind.DEVICE, *, device: int = 0, tag: Tag | int | str 
 class Use(Undoable):
     """Makes gmm the memory resource of devices, until undo() or the end of the with block.
 
-    devices: None: all devices of the context. kind, tag, context: see resource().
+    devices: None: all devices of the context. kind, tag, context: see resource(). undo() restores the previous resource
+    of each device that still has ours. Memory that was allocated before goes back to our resource.
     """
 
     def __init__(self, kind: Kind = Kind.DEVICE, *, tag: Tag | int | str | None = None,
                  devices: Iterable[int] | None = None, context: Context | None = None) -> None:
         import rmm
 
-        self._rmm = rmm
+        super().__init__()
         self.context = _default_context() if context is None else context
         devices = range(self.context.info.device_count) if devices is None else devices
         self.resources = {device: resource(kind, device=device, tag=tag, context=self.context) for device in devices}
-        self._previous = {device: rmm.mr.get_per_device_resource(device) for device in self.resources}
+
+        def restore(device, before):
+            if rmm.mr.get_per_device_resource(device) is self.resources[device]:
+                rmm.mr.set_per_device_resource(device, before)
+
         for device, made in self.resources.items():
+            self.callback(restore, device, rmm.mr.get_per_device_resource(device))
             rmm.mr.set_per_device_resource(device, made)
-
-    def undo(self) -> None:
-        """Restores the previous resource of each device that still has ours. A second call does nothing.
-
-        Memory that was allocated before goes back to our resource.
-        """
-        previous, self._previous = self._previous, {}
-        for device, before in previous.items():
-            if self._rmm.mr.get_per_device_resource(device) is self.resources[device]:
-                self._rmm.mr.set_per_device_resource(device, before)
 
 
 use = Use

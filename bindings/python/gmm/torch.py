@@ -15,9 +15,7 @@ see the tensors. From then on tensors over gmm's memory travel through torch.mul
 gmm.multiprocessing.enable_torch(). The first use compiles a C++ file. `python -m gmm.torch build [FOLDER]`
 compiles it ahead, also for machines without a compiler.
 """
-import os
-import warnings
-
+import _gmm_torch_autoload
 from gmm import multiprocessing as _multiprocessing
 from gmm._torch.allocator import pool, use
 from gmm._torch.managed import (get_enabled_uvm, get_uvm_move_on_copy, install, is_managed, manage_memory,
@@ -29,18 +27,9 @@ __all__ = ["get_enabled_uvm", "get_uvm_move_on_copy", "install", "is_managed", "
 _multiprocessing.enable_torch()
 
 
-def _obey_environment():
-    install()
-    try:
-        set_enabled_uvm()
-    except RuntimeError as error:
-        warnings.warn(f"PYTORCH_ENABLE_UNIFIED_MEMORY: unified memory is not enabled: {error}", RuntimeWarning,
-                      stacklevel=2)
-
-
 if __name__ == "__main__":
     from gmm._torch import library
 
     library.main()
-elif os.environ.get("PYTORCH_ENABLE_UNIFIED_MEMORY", "0").lower() not in ("", "0", "false", "off", "no"):
-    _obey_environment()
+else:
+    _gmm_torch_autoload.load(install, set_enabled_uvm)

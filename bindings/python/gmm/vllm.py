@@ -57,7 +57,7 @@ class CuMemAllocator:
         except (ImportError, OSError, RuntimeError) as error:
             raise AssertionError(f"cumem allocator is not available: {error}") from error
         self._torch = torch
-        self._allocator = _preload.pluggable_allocator(self._library.path)
+        self._allocator = self._library.pluggable_allocator()
         self._tags = {}
         self.current_tag = CuMemAllocator.default_tag
 

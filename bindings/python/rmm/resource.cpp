@@ -10,19 +10,6 @@
  * The fields' places are those of RMM's .pxd files. The sizes of the Python types and the two callables behind the
  * object are checked, as Cython checks them, before anything is written.
  */
-#include <rmm/version_config.hpp>
-
-#if __has_include(<rmm/mr/device/callback_memory_resource.hpp>)
-#include <rmm/mr/device/callback_memory_resource.hpp>
-#else
-#include <rmm/mr/callback_memory_resource.hpp>
-#endif
-#if __has_include(<rmm/error.hpp>)
-#include <rmm/error.hpp>
-#else
-#include <rmm/detail/error.hpp>
-#endif
-
 #include <gmm/gmm.h>
 
 #include <cstddef>
@@ -30,6 +17,9 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <rmm/error.hpp>
+#include <rmm/mr/callback_memory_resource.hpp>
+#include <rmm/version_config.hpp>
 #include <stdexcept>
 #include <utility>
 

@@ -54,7 +54,7 @@ assert points["vllm.general_plugins"].value == "gmm.vllm:plugin"
 from gmm._torch import library  # needs no PyTorch
 assert {"gmm_torch.cpp", "allocator.hpp"} <= {file.name for file in library.SOURCES}, library.SOURCES
 assert all(file.is_file() for file in (*library.SOURCES, installed / "_include" / "gmm" / "gmm.h"))
-assert library.compiled.libgmm() == str(installed / "libgmm.so.1")
+assert library.compiled.loaded("libgmm.so") == str(installed / "libgmm.so.1")
 assert (installed / "_rmm" / "resource.cpp").is_file()
 loaded = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libgmm.so" in line}
 assert loaded == {str(installed / "libgmm.so.1")}, loaded  # the one inside the package

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import pathlib
+import platform
 import re
 import shlex
 import shutil
@@ -27,34 +28,11 @@ def cache(variable=None):
     return pathlib.Path(os.environ.get(variable or "") or pathlib.Path(base, "gmm"))
 
 
-def compiler(purpose):
-    """The command of a C++ compiler: $CXX, c++, g++ or clang++. RuntimeError when there is none."""
-    found = shlex.split(os.environ.get("CXX", "")) or [*filter(shutil.which, ("c++", "g++", "clang++"))][:1]
-    if not found:
-        raise RuntimeError(f"{purpose} needs a C++ compiler once, and none was found; install g++ or clang++, "
-                           "or name one in CXX")
-    return found
-
-
 def loaded(name):
     """The path of a library that this process has loaded, by its file name or the start of it. None: it has not."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         paths = (line[line.find("/"):].rstrip("\n") for line in maps)
         return next((path for path in paths if os.path.basename(path).startswith(name)), None)
-
-
-def standard_library():
-    """The linker's arguments for the C++ library that this process has loaded with the other package.
-
-    Some systems have only libstdc++.a for the linker. A second copy of the library, inside of what is compiled, is not
-    initialized as the loaded one is: streams crash in it, and exceptions do not reach their handlers.
-    """
-    return (loaded("libstdc++.so.6") or "-l:libstdc++.so.6",)
-
-
-def libgmm():
-    """The path of the libgmm of this process. A linked file names it by its soname, and finds it loaded."""
-    return loaded("libgmm.so")
 
 
 def cuda_headers(site, version=None):
@@ -84,22 +62,22 @@ def cuda_headers(site, version=None):
     return [f"-isystem{folder}" for folder in dict.fromkeys((runtime, runtime if runtime in parts else parts[0]))]
 
 
-def shared_library(sources, name, version, arguments, libraries=(), *, purpose, folder=None, key=None):
+def shared_library(sources, name, version, arguments, libraries=(), *, key, folder=None):
     """The path of a shared library that the first of `sources` makes. RuntimeError when it cannot be compiled.
 
-    sources: the file to compile, then the headers beside it. name, version: of the other package. arguments: a function
-    that gives those of the compiler. libraries: arguments behind the source. purpose: what needs it, for messages.
-    folder: the cache; None: cache(). key: tells two builds of one version apart; None: the arguments,
-    which name the package's folder.
+    sources: the file to compile, then the headers beside it. name, version: of the other package, for gmm's module of
+    that name. arguments: a function that gives those of the compiler. libraries: arguments behind the source. key:
+    tells two builds of one version apart. folder: the cache; None: cache().
     """
     texts = [source.read_text(encoding="utf-8") for source in (*sources, *sorted(INCLUDE.glob("gmm/*.h")))]
-    libraries = (*libraries, libgmm(), *standard_library())
-    inputs = repr((texts, (arguments(), libraries) if key is None else key, version))
-    key = hashlib.sha256(inputs.encode()).hexdigest()[:16]
-    target = (cache() if folder is None else folder) / f"{name}-{version}-{key}.so"
+    digest = hashlib.sha256(repr((texts, key, version, platform.machine())).encode()).hexdigest()[:16]
+    target = (cache() if folder is None else folder) / f"{name}-{version}-{digest}.so"
     if target.is_file():
         return target
-    command, what = compiler(purpose), f"{purpose}: {sources[0].name}"
+    command = shlex.split(os.environ.get("CXX", "")) or [*filter(shutil.which, ("c++", "g++", "clang++"))][:1]
+    if not command:
+        raise RuntimeError(f"gmm.{name} needs a C++ compiler once, and none was found; install g++ or clang++, "
+                           "or name one in CXX")
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target.with_suffix(".lock"), "w", encoding="utf-8") as lock, \
             tempfile.TemporaryDirectory(dir=target.parent) as folder:
@@ -108,15 +86,18 @@ def shared_library(sources, name, version, arguments, libraries=(), *, purpose, 
         if target.is_file():  # another process has compiled it
             return target
         made = pathlib.Path(folder, "made.so")
+        # A linked file names libgmm by its soname, and finds it loaded. Some systems have only libstdc++.a for the
+        # linker. A second copy of it, inside of what is compiled, is not initialized as the loaded one is: streams
+        # crash in it, and exceptions do not reach their handlers.
         words = [*command, "-O2", "-shared", "-fPIC", f"-I{INCLUDE}", *arguments(), "-o", str(made), str(sources[0]),
-                 *libraries]
+                 *libraries, loaded("libgmm.so"), loaded("libstdc++.so.6") or "-l:libstdc++.so.6"]
         try:
             done = subprocess.run(words, capture_output=True, text=True, check=False)
         except OSError as error:
-            raise RuntimeError(f"{what} was not compiled: {words[0]}: {error}") from error
+            raise RuntimeError(f"gmm.{name}: {sources[0].name} was not compiled: {words[0]}: {error}") from error
         if done.returncode != 0:
-            raise RuntimeError(f"{what} did not compile against {name} {version}:\n{shlex.join(words)}\n"
-                               f"{done.stderr[-3000:]}")
+            raise RuntimeError(f"gmm.{name}: {sources[0].name} did not compile against {name} {version}:\n"
+                               f"{shlex.join(words)}\n{done.stderr[-3000:]}")
         made.replace(target)  # atomic, for processes that do not look at the lock
         os.unlink(lock.name)  # a process that waits for it has it open, and a later one finds the result
     return target

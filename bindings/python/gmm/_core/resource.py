@@ -23,8 +23,9 @@ def need_cuda(context, user):
     return context
 
 
-class Undoable(contextlib.AbstractContextManager):
-    """undo() and the with statement."""
+class Undoable(contextlib.ExitStack):
+    """undo(), which the end of a with block calls too, calls what the constructor has left to callback()."""
 
-    def __exit__(self, *exception: object) -> None:
-        self.undo()
+    def undo(self) -> None:
+        """Restores what was there before. A second call does nothing."""
+        self.close()

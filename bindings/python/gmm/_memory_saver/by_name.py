@@ -59,7 +59,7 @@ def make_folder(folder=None):
             raise RuntimeError(f"gmm: other users can write to {folder}, whose files would run in your programs; "
                                "name a folder of your own with --folder")
         # The library looks for libgmm, by its soname, in the folder of the name by which it was loaded.
-        path = compiled.libgmm()
+        path = compiled.loaded("libgmm.so")
         soname = re.match(r"libgmm\.so(\.\d+)?", os.path.basename(path))[0]
         for name, target in {NAME: PACKAGE, **dict.fromkeys(LIBRARIES, library), soname: path}.items():
             link = folder / name

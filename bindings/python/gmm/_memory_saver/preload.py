@@ -50,7 +50,7 @@ def find_library():
         if not os.path.isfile(named):
             raise RuntimeError(f"gmm: {ENVIRONMENT}={named!r} names no file")
         return os.path.abspath(named)
-    beside = pathlib.Path(compiled.libgmm()).parent
+    beside = pathlib.Path(compiled.loaded("libgmm.so")).parent
     folders = pathlib.Path(__file__).resolve().parents[1], beside, beside / "preload"  # the latter in a build tree
     for folder in folders:
         # A system without the files for development has it under its soname alone.
@@ -159,6 +159,12 @@ class Library:
             if found != inside:
                 raise AssertionError(f"the region was changed inside its with block: it is {found}, it was {inside}")
 
+    def pluggable_allocator(self):
+        """PyTorch's pluggable allocator over the library, for memory pools."""
+        import torch  # pylint: disable=import-outside-toplevel # the module loads without PyTorch
+
+        return torch.cuda.memory.CUDAPluggableAllocator(self.path, "tms_torch_malloc", "tms_torch_free")
+
     def pause(self, tags, contents=None):
         """Pauses tags. Returns the bytes released; 0 for no tags."""
         return self.context.pause(*tags, contents=contents) if tags else 0
@@ -169,14 +175,5 @@ class Library:
             self.context.resume(*tags)
 
 
-@functools.lru_cache(maxsize=None)
-def load(path):
-    """The Library at a path."""
-    return Library(path)
-
-
-def pluggable_allocator(path):
-    """PyTorch's pluggable allocator over the library, for memory pools."""
-    import torch  # pylint: disable=import-outside-toplevel # the module loads without PyTorch
-
-    return torch.cuda.memory.CUDAPluggableAllocator(path, "tms_torch_malloc", "tms_torch_free")
+#: The one Library at a path.
+load = functools.lru_cache(maxsize=None)(Library)

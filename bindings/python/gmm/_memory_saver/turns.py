@@ -176,19 +176,15 @@ class Turns:
             self._library.resume([number for number in numbers if number not in managed])
             undo.pop_all()
 
-    # By torch_memory_saver's names; None: all memory. A name that is not offered goes as without a lease.
+    def change_name(self, name, asleep):
+        """Pauses or resumes all memory of a name of torch_memory_saver; None: all memory.
 
-    def pause_name(self, name):
-        """Pauses all memory of a name."""
-        self._change_name(name, self.sleep, "tms_pause")
-
-    def resume_name(self, name):
-        """Resumes all memory of a name."""
-        self._change_name(name, self.wake_up, "tms_resume")
-
-    def _change_name(self, name, change, function):
+        A name that is not offered goes as without a lease.
+        """
         if self._is_on and (name is None or name in self._names):
-            change(dict.fromkeys(self._find(name) if name else [tag.number for tag in self._context.tags()]))
+            numbers = self._find(name) if name else [tag.number for tag in self._context.tags()]
+            (self.sleep if asleep else self.wake_up)(dict.fromkeys(numbers))
         else:
             cdll = self._library.cdll
-            check(getattr(cdll, function)(name and name.encode()), cdll.gmm_preload_last_error())
+            check((cdll.tms_pause if asleep else cdll.tms_resume)(name and name.encode()),
+                  cdll.gmm_preload_last_error())

@@ -11,7 +11,6 @@ import atexit
 import ctypes
 import os
 import pathlib
-import platform
 import threading
 
 from gmm import _default
@@ -41,8 +40,8 @@ def build(folder: pathlib.Path | None = None) -> pathlib.Path:
     try:
         return compiled.shared_library(
             SOURCES, "torch", torch.__version__, arguments,
-            [f"-L{package / 'lib'}", "-lc10", *(["-lc10_cuda"] if cuda else ())], purpose="gmm.torch",
-            folder=folder or compiled.cache("GMM_TORCH_CACHE"), key=(cuda, abi, platform.machine()))
+            [f"-L{package / 'lib'}", "-lc10", *(["-lc10_cuda"] if cuda else ())], key=(cuda, abi),
+            folder=folder or compiled.cache("GMM_TORCH_CACHE"))
     except RuntimeError as error:
         raise RuntimeError(f"{error}\nOr run `python -m gmm.torch build FOLDER` on a machine that has a C++ compiler "
                            f"and PyTorch {torch.__version__}, bring FOLDER here, and name it in GMM_TORCH_CACHE"

@@ -61,14 +61,10 @@ def resolve(device):
 
     ValueError unless it is the host or a CUDA device.
     """
-    if isinstance(device, int):
-        device = torch.device("cuda", device)
-    device = torch.device(device)
+    device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"gmm.torch: managed memory is on \"cpu\" and \"cuda\" devices, not on {str(device)!r}")
-    if device.type == "cpu":
-        return torch.device("cpu")
-    return torch.device("cuda", ordinal(device)) if device.index is None else device
+    return torch.device("cpu") if device.type == "cpu" else torch.device("cuda", ordinal(device))
 
 
 def stream_of(device):

@@ -4,7 +4,6 @@
 Upstream's modules are names of this one, so that programs import from them what upstream has there.
 """
 # pylint: disable=import-outside-toplevel # the package loads without PyTorch
-import contextlib
 import pathlib
 import sys
 from typing import Literal
@@ -54,11 +53,9 @@ class HookUtilModePreload:
         return _preload.preloaded_library()
 
 
-@contextlib.contextmanager
 def configure_subprocess():
     """In its with block the environment makes new processes load the library, for hook mode "preload"."""
-    with _preload.preloading(str(get_binary_path_from_package("torch_memory_saver_hook_mode_preload"))):
-        yield
+    return _preload.preloading(str(get_binary_path_from_package("torch_memory_saver_hook_mode_preload")))
 
 
 class TorchMemorySaver(_implementation.TorchMemorySaver):
