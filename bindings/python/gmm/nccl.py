@@ -74,6 +74,8 @@ def _nccl():
 def _call(function, *arguments):
     """Calls NCCL with pointers and numbers of 64 bits."""
     library = _nccl()
+    if not hasattr(library, function):
+        raise NotImplementedError(f"this NCCL has no {function}(); suspend(), resume() and memory() need 2.29.7")
     code = getattr(library, function)(*(ctypes.c_size_t(one) if isinstance(one, int) else one for one in arguments))
     if code:
         raise NcclError(function, code, library.ncclGetErrorString(code).decode())
@@ -163,7 +165,6 @@ def memory(group: Any = None, device: int = 0) -> MemoryInfo:
     sums = [0, 0, 0, 0]
     for each in _groups(group):
         communicator = _communicator(each, device)
-        _check_suspend()
         for stat in range(4):
             value = ctypes.c_uint64()
             _call("ncclCommMemStats", communicator, ctypes.c_int(stat), ctypes.byref(value))
@@ -188,12 +189,5 @@ def _each(method, function, groups, device, *arguments):
             own = None if isinstance(group, int) else getattr(_backend(group, device), method, None)
             if own is not None:
                 own()
-                continue
-            _check_suspend()
-            _call(function, _communicator(group, device), *arguments)
-
-
-def _check_suspend():
-    if not can_suspend():
-        raise NotImplementedError("this NCCL neither suspends communicators nor counts their memory: it needs 2.29.7 "
-                                  "or newer")
+            else:
+                _call(function, _communicator(group, device), *arguments)

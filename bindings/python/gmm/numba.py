@@ -44,11 +44,11 @@ from gmm._core.resource import need_cuda
 
 __all__ = ["HostOnlyMemoryManager", "IpcHandle", "MemoryManager", "use"]
 
-#: gmm's errors, and the codes that Numba's users catch for them.
-_CODES = (
-    (MemoryError, binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY),
-    (ERRORS["OverlapError"], binding.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
-)
+#: gmm's errors, and the codes that Numba's users catch for them. InvalidKindError is that of a pin: the driver or gmm
+#: has page-locked the memory.
+_CODES = ((MemoryError, binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY),
+          ((ERRORS["OverlapError"], ERRORS["InvalidKindError"]),
+           binding.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED))
 # By gmm context: for each device the driver's number of the primary context that has the memory.
 _primary = weakref.WeakKeyDictionary()
 _dead = []  # contexts whose memory a device reset took; they are never closed, because their driver objects are gone
@@ -491,8 +491,6 @@ class MemoryManager(HostOnlyMemoryManager):
         """
         try:
             pin = self._open().pin((ctypes.c_ubyte * size).from_address(pointer), device=self._device)
-        except ERRORS["InvalidKindError"] as error:  # the driver or gmm has page-locked it
-            raise CudaAPIError(binding.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, str(error)) from error
         except Error as error:
             raise _api_error(error) from error
         # Nested pins have one address, and each ends separately.

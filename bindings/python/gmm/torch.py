@@ -12,8 +12,7 @@
 
 `import gmm.torch` imports PyTorch. All memory is that of gmm.context(): its statistics, tags, quotas, traces and pauses
 see the tensors. From then on tensors over gmm's memory travel through torch.multiprocessing without a copy: see
-gmm.multiprocessing.enable_torch(). The first use compiles a C++ file. `python -m gmm.torch build [FOLDER]`
-compiles it ahead, also for machines without a compiler.
+gmm.multiprocessing.enable_torch(). The first use compiles a C++ file: see help(gmm.torch.use).
 """
 import _gmm_torch_autoload
 from gmm import multiprocessing as _multiprocessing

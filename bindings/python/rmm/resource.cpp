@@ -115,11 +115,7 @@ extern "C" const char *gmm_rmm_replace(void *resource, std::size_t at, std::size
   if (fields->allocate != allocate || fields->deallocate != deallocate)
     return "RMM's CallbackMemoryResource has its callables in another place than its headers say";
   try {
-    gmm_alloc_desc options{};
-    options.struct_size = sizeof options;
-    options.kind = kind;
-    options.device = device;
-    options.tag = tag;
+    const gmm_alloc_desc options{.struct_size = sizeof options, .kind = kind, .device = device, .tag = tag};
     if (gmm_context_retain(context) < 0) return "the context is closed";
     fields->take(make_callbacks({context, release}, options));
   } catch (const std::bad_alloc &) {

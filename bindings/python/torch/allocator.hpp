@@ -66,10 +66,7 @@ inline cudaStream_t as_cuda(gmm_stream stream) { return reinterpret_cast<cudaStr
 inline gmm_stream as_gmm(cudaStream_t stream) { return reinterpret_cast<gmm_stream>(stream); }
 
 inline gmm_scope_desc scope_of(gmm_device device) {
-  gmm_scope_desc scope = sized<gmm_scope_desc>();
-  scope.flags = GMM_SCOPE_DEVICE;
-  scope.device = device;
-  return scope;
+  return {.struct_size = sizeof(gmm_scope_desc), .flags = GMM_SCOPE_DEVICE, .device = device};
 }
 
 // The extents and reserved bytes of a device's heaps. Page-locked memory and CPU tensors are counted for the device
@@ -165,7 +162,7 @@ class Allocator final : public CUDAAllocator {
     const uint64_t bytes = live.bytes();
     if (context != nullptr) live.context = new Context(context);
     ledger_.insert(live);
-    device.stats.allocate(bytes, size);
+    device.stats.change<&Stat::increase>(bytes, size);
     record(device, TraceEntry::ALLOC, address_of(live.memory), bytes, stream, live.pool, context);
     report(live.memory, static_cast<int64_t>(bytes), device);
     if (const auto *interpreter = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(interpreter != nullptr))
@@ -199,7 +196,7 @@ class Allocator final : public CUDAAllocator {
       done = device.pools.free(live.block);
     else
       gmm_torch::release(memory, live.stream);
-    device.stats.release(bytes, live.requested, !done);
+    device.stats.change<&Stat::decrease>(bytes, live.requested, true, done);
     if (done) record(device, TraceEntry::FREE_COMPLETED, address_of(memory), bytes, live.stream, live.pool, context);
     report(memory, -static_cast<int64_t>(bytes), device);
   }
@@ -453,7 +450,7 @@ class Allocator final : public CUDAAllocator {
     for (void *memory : freed) {
       Live live;
       if (ledger_.take(memory, &live)) {
-        device.stats.release(rounded(live.requested), live.requested, false);
+        device.stats.change<&Stat::decrease>(rounded(live.requested), live.requested);
         delete static_cast<Context *>(live.context);
       }
       delta.ptrs_freed.push_back(memory);
@@ -461,7 +458,7 @@ class Allocator final : public CUDAAllocator {
     for (PoolBlock *block : made) {
       void *memory = reinterpret_cast<void *>(block->address);
       ledger_.insert({memory, block->requested, block->stream, block, nullptr, mine->id, number});
-      device.stats.allocate(block->size, block->requested);
+      device.stats.change<&Stat::increase>(block->size, block->requested);
       delta.dataptrs_allocd.emplace_back(memory, memory, &raw_deleter_function,
                                          c10::Device(c10::DeviceType::CUDA, number));
     }
@@ -484,8 +481,7 @@ class Allocator final : public CUDAAllocator {
     if (handle.size() != kMagic.size() + sizeof ours || handle.compare(0, kMagic.size(), kMagic) != 0)
       return theirs->getIpcDevPtr(std::move(handle));  // of a process with PyTorch's own allocator
     memcpy(&ours, handle.data() + kMagic.size(), sizeof ours);
-    gmm_ipc_import_desc desc = sized<gmm_ipc_import_desc>();
-    desc.device = current_device();
+    const gmm_ipc_import_desc desc{.struct_size = sizeof desc, .device = current_device()};
     void *memory = nullptr;
     check(gmm_ipc_import(context(), &ours, &desc, &memory), "opening of another process's memory");
     return std::shared_ptr<void>(memory, [](void *opened) {
@@ -712,7 +708,7 @@ inline void Device::collect(PoolId only) {
 }
 
 inline void Device::freed(const PoolBlock &block) {
-  stats.deactivate(block.size);
+  stats.change<&Stat::decrease>(block.size, 0, false);
   ours().record(*this, TraceEntry::FREE_COMPLETED, block.address, block.size, block.stream, block.segment->pool->id,
                 nullptr);
 }
@@ -729,7 +725,8 @@ inline void install_allocator(int32_t device_count, bool cuda) {
       const int64_t held =
           current->getDeviceStats(static_cast<DeviceIndex>(i)).reserved_bytes[size_t{kAggregate}].current;
       TORCH_CHECK(held == 0, "PyTorch's own allocator holds ", format_bytes(static_cast<uint64_t>(held)),
-                  " of CUDA device ", i, " for tensors that exist already");
+                  " of CUDA device ", i, " for tensors that exist already; move gmm.torch.use() above the line that ",
+                  "makes the first CUDA tensor, or use gmm.torch.pool()");
     }
     ours().init(device_count);
   }

@@ -24,10 +24,6 @@ namespace gmm_torch {
 
 // ---- Failures, towards PyTorch and towards ctypes ----------------------------------------------------------------
 
-[[noreturn]] void throw_out_of_memory(const std::string &message) {
-  throw c10::OutOfMemoryError({__func__, "gmm", 0}, message);
-}
-
 std::string &last_error() {
   thread_local std::string text;
   return text;
@@ -68,9 +64,9 @@ struct HostAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t size) override {
     if (size == 0 || !is_managed) return cpu_allocator->allocate(size);
     c10::DataPtr data = host_data(size);
-    if (data) return data;
-    if (!is_managed) return cpu_allocator->allocate(size);  // a fork came between
-    throw_out_of_memory("gmm: " + std::to_string(size) + " bytes of managed memory for a CPU tensor: " + reason());
+    if (!data && !is_managed) return cpu_allocator->allocate(size);  // a fork came between
+    TORCH_CHECK_WITH(OutOfMemoryError, data, "gmm: ", size, " bytes of managed memory for a CPU tensor: ", reason());
+    return data;
   }
 
   void copy_data(void *destination, const void *source, size_t count) const override {
@@ -85,38 +81,24 @@ using Shared = std::shared_ptr<c10::DataPtr>;
 
 void shared_deleter(void *context) { delete static_cast<Shared *>(context); }
 
-Shared *shared_of(const c10::StorageImpl &storage) {
-  const c10::DataPtr &data = storage.data_ptr();
-  return data.get_deleter() == &shared_deleter ? static_cast<Shared *>(data.get_context()) : nullptr;
-}
-
-// A block that the package allocates for a CUDA storage.
-struct Block {
-  void *memory;
-  gmm_stream stream;
-};
-
-void block_deleter(void *context) {
-  auto *block = static_cast<Block *>(context);
-  release(block->memory, block->stream);
-  delete block;
-}
+Shared *shared_of(const c10::StorageImpl &storage) { return storage.data_ptr().cast_context<Shared>(&shared_deleter); }
 
 c10::Device device_of(int32_t number) {
-  return number < 0 ? c10::Device(c10::DeviceType::CPU)
-                    : c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(number));
+  return {number < 0 ? c10::DeviceType::CPU : c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(number)};
 }
 
 c10::DataPtr new_data(uint64_t size, int32_t device, gmm_kind kind, gmm_stream stream) {
   if (device < 0 && kind == 0) return (cpu_allocator ? cpu_allocator : c10::GetCPUAllocator())->allocate(size);
   if (device < 0) {
     c10::DataPtr data = host_data(size);
-    if (!data) throw_out_of_memory(reason());
+    TORCH_CHECK_WITH(OutOfMemoryError, data, reason());
     return data;
   }
   void *memory = nullptr;
-  if (allocate(kind, GMM_TAG_CURRENT, 0, size, device, stream, &memory) < 0) throw_out_of_memory(reason());
-  return {memory, new Block{memory, stream}, &block_deleter, device_of(device)};
+  const gmm_result result = allocate(kind, GMM_TAG_CURRENT, 0, size, device, stream, &memory);
+  TORCH_CHECK_WITH(OutOfMemoryError, result >= 0, reason());
+  const auto free_block = [stream](void *block) { release(block, stream); };
+  return c10::InefficientStdFunctionContext::makeDataPtr(memory, free_block, device_of(device));
 }
 
 // ---- Pools with a tag ---------------------------------------------------------------------------------------------

@@ -38,20 +38,22 @@ enum Type : size_t { kAggregate, kSmall, kLarge };  // as in PyTorch's StatArray
 // The counters of a device, by PyTorch's names.
 class Counters {
  public:
-  void allocate(uint64_t size, uint64_t requested) {
+  // A block comes or goes. allocation: for the program. active: for the streams too, of which those of record_stream()
+  // use it longer.
+  template <void (Stat::*step)(size_t)>
+  void change(uint64_t size, uint64_t requested, bool allocation = true, bool active = true) {
     const std::lock_guard<SpinLock> guard(lock_);
-    change<&Stat::increase>(size, requested, true, true);
-  }
-
-  // active: streams of record_stream() still use the block.
-  void release(uint64_t size, uint64_t requested, bool active) {
-    const std::lock_guard<SpinLock> guard(lock_);
-    change<&Stat::decrease>(size, requested, true, !active);
-  }
-
-  void deactivate(uint64_t size) {
-    const std::lock_guard<SpinLock> guard(lock_);
-    change<&Stat::decrease>(size, 0, false, true);
+    for (const Type type : {kAggregate, size <= kSmallSize ? kSmall : kLarge}) {
+      if (allocation) {
+        (stats_.allocation[type].*step)(1);
+        (stats_.allocated_bytes[type].*step)(size);
+        (stats_.requested_bytes[type].*step)(requested);
+      }
+      if (active) {
+        (stats_.active[type].*step)(1);
+        (stats_.active_bytes[type].*step)(size);
+      }
+    }
   }
 
   void count(int64_t DeviceStats::*number) {
@@ -97,27 +99,10 @@ class Counters {
   }
 
  private:
-  using Step = void (Stat::*)(size_t);
-
   // Of a number that is only read now and then.
   static void set(Stat &stat, int64_t now) {
     if (now > stat.current) stat.increase(static_cast<size_t>(now - stat.current));
     if (now < stat.current) stat.decrease(static_cast<size_t>(stat.current - now));
-  }
-
-  template <Step step>
-  void change(uint64_t size, uint64_t requested, bool allocations, bool active) {
-    for (const Type type : {kAggregate, size <= kSmallSize ? kSmall : kLarge}) {
-      if (allocations) {
-        (stats_.allocation[type].*step)(1);
-        (stats_.allocated_bytes[type].*step)(size);
-        (stats_.requested_bytes[type].*step)(requested);
-      }
-      if (active) {
-        (stats_.active[type].*step)(1);
-        (stats_.active_bytes[type].*step)(size);
-      }
-    }
   }
 
   template <class Do>

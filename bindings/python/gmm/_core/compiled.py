@@ -42,9 +42,9 @@ def cuda_headers(site, version=None):
     """
     named = [pathlib.Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     prefix, local = pathlib.Path(sys.prefix), pathlib.Path("/usr/local")
-    homes = [*named, *sorted(site.glob("nvidia/cu*"), reverse=True), prefix, *sorted(prefix.glob("targets/*")),
-             local / "cuda", *sorted(local.glob("cuda-*")), pathlib.Path("/usr"), site / "triton/backends/nvidia"]
-    folders = [home / "include" for home in homes]
+    folders = [home / "include" for home in (
+        *named, *sorted(site.glob("nvidia/cu*"), reverse=True), prefix, *sorted(prefix.glob("targets/*")),
+        local / "cuda", *sorted(local.glob("cuda-*")), pathlib.Path("/usr"), site / "triton/backends/nvidia")]
     runtimes = [folder for folder in folders if (folder / "cuda_runtime_api.h").is_file()]
     # Some versions of the package nvidia-cuda-runtime lack this part, which nvidia-cuda-crt or a toolkit brings.
     parts = [folder for folder in folders if (folder / "crt/host_defines.h").is_file()]

@@ -51,11 +51,7 @@ def use(kind: Kind | None = None) -> None:
         _need_cuda("gmm.torch.use()")
         lib = library.load()
         if not _is_used:
-            try:
-                lib.must(lib.install(torch.cuda.device_count(), 1))
-            except RuntimeError as error:
-                raise RuntimeError(f"gmm.torch.use(): {error}; move gmm.torch.use() above the line that makes the "
-                                   "first CUDA tensor, or use gmm.torch.pool()") from error
+            lib.must(lib.install(torch.cuda.device_count(), 1), "gmm.torch.use(): ")
             _is_used = True
         if kind is not None:
             lib.set_kind(int(kind))

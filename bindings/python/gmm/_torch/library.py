@@ -131,10 +131,10 @@ def loaded():
 
 def main(words: list[str] | None = None) -> None:
     """python -m gmm.torch"""
-    parser = argparse.ArgumentParser(prog="python -m gmm.torch", description="The C++ of gmm.torch.")
-    actions = parser.add_subparsers(dest="action", required=True)
-    action = actions.add_parser("build", help="compile the C++ for the installed PyTorch ahead of its first use")
-    action.add_argument("folder", nargs="?", type=pathlib.Path, metavar="FOLDER",
+    parser = argparse.ArgumentParser(prog="python -m gmm.torch", description=(
+        "Compiles the C++ of gmm.torch for the installed PyTorch ahead of its first use."))
+    parser.add_argument("action", choices=["build"])
+    parser.add_argument("folder", nargs="?", type=pathlib.Path, metavar="FOLDER",
                         help="where the file goes; other machines with the same PyTorch name it in GMM_TORCH_CACHE. "
                              "Default: GMM_TORCH_CACHE, else ~/.cache/gmm")
     folder = parser.parse_args(words).folder

@@ -19,8 +19,7 @@ from gmm._torch import allocator, library
 _peers = weakref.WeakValueDictionary()  # by (address, device): the storage there
 _enabled = False
 _move_on_copy = False
-_table = []  # (owner, name, function, always) of each replacement
-_is_patched = False
+_table = []  # (owner, name, function, always) of each replacement that patch() is to make
 
 
 # The switches.
@@ -122,13 +121,6 @@ os.register_at_fork(before=_warn_before_fork, after_in_child=_end_in_child)
 
 
 # One memory, several devices.
-
-
-def peers_of(storage):
-    """The number of other storages over the memory of this one."""
-    if library.loaded() is None:
-        return 0
-    return max(0, library.load().users(storage._cdata) - 1)
 
 
 def _joined(storage, device):
@@ -456,7 +448,7 @@ def _record_stream(original, tensor, stream):
 
 @_in_place_of(torch.UntypedStorage, "_share_fd_cpu_", "_share_filename_cpu_", always=True)
 def _share(original, storage, *args, **kwargs):
-    if peers_of(storage):
+    if library.loaded() is not None and library.load().users(storage._cdata) > 1:
         raise RuntimeError("gmm.torch: tensors on another device share the memory of this CPU storage, and would lose "
                            "it when the storage moves to memory that processes share; send clone()")
     return original(storage, *args, **kwargs)
@@ -503,15 +495,12 @@ def _new_storage(original, cls, *args, **kwargs):
 
 def patch():
     """Replaces, once, the methods of PyTorch by which managed tensors move, and those that would be unsafe for them."""
-    global _is_patched  # pylint: disable=global-statement
     with library.lock:
-        if _is_patched:
-            return
-        _is_patched = True
         # The table of `with torch.device(...)` holds PyTorch's own functions, by which it recognises a call: it is made
         # once, and must not hold ours. The table of torch.jit.script() gets ours too, where it exists already.
         torch.utils._device._device_constructors()
-        for owner, name, function, always in _table:
+        while _table:
+            owner, name, function, always = _table.pop(0)
             _replace(owner, name, function, always)
             if owner is torch:
                 torch.jit._builtins._register_builtin(getattr(torch, name), "aten::" + name)
@@ -553,7 +542,7 @@ def install(move_on_copy: bool = True) -> None:
     A second call does nothing.
     torch.cuda: set_enabled_uvm, get_enabled_uvm, set_uvm_move_on_copy, get_uvm_move_on_copy, uvm_to. torch.cuda.memory:
     set_enabled_uvm. Tensor: is_managed, manage_memory, unmanage_memory, uvm_to, and to(manage=True), whose result is
-     While UVM is enabled, pin_memory() gives a managed tensor, and to(manage=False) one in ordinary memory.
+    managed. While UVM is enabled, pin_memory() gives a managed tensor, and to(manage=False) one in ordinary memory.
     """
     patch()
     for function in (set_enabled_uvm, get_enabled_uvm, set_uvm_move_on_copy, get_uvm_move_on_copy, uvm_to):

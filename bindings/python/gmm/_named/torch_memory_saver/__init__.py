@@ -17,21 +17,10 @@ from gmm.memory_saver import register_hook_mode
 HookMode = Literal["preload", "torch"]
 
 
-def _torch():
-    try:
-        import torch
-    except ImportError:
-        return None
-    return torch
-
-
-def _is_rocm():
-    return bool(getattr(getattr(_torch(), "version", None), "hip", None))
-
-
 def is_xpu():
     """Whether PyTorch has an Intel GPU."""
-    torch = _torch()
+    import torch
+
     return hasattr(torch, "xpu") and torch.xpu.is_available()
 
 
@@ -64,9 +53,13 @@ class TorchMemorySaver(_implementation.TorchMemorySaver):
     @staticmethod
     def _check_backend(enable_cpu_backup, cpu_backup_backend):
         _implementation.TorchMemorySaver._check_backend(enable_cpu_backup, cpu_backup_backend)
-        if cpu_backup_backend is not None and is_xpu():
+        if cpu_backup_backend is None:
+            return
+        import torch
+
+        if is_xpu():
             raise ValueError("cpu_backup_backend is not supported on XPU")
-        if cpu_backup_backend == "mmap" and _is_rocm():
+        if cpu_backup_backend == "mmap" and torch.version.hip:
             raise ValueError("cpu_backup_backend='mmap' is not supported on ROCm")
 
 
@@ -80,12 +73,16 @@ def get_device():
 
 def empty_cache():
     """Returns what PyTorch's cache holds to the driver."""
-    getattr(_torch(), get_device()).empty_cache()
+    import torch
+
+    getattr(torch, get_device()).empty_cache()
 
 
 def get_and_print_gpu_memory(message, gpu_id=0):
     """The bytes of a device that are in use, as the driver counts them; prints them too."""
-    free, total = getattr(_torch(), get_device()).mem_get_info(gpu_id)
+    import torch
+
+    free, total = getattr(torch, get_device()).mem_get_info(gpu_id)
     print(f"GPU {gpu_id} memory: {(total - free) / 1024 ** 3:.2f} GB ({message})")
     return total - free
 
