@@ -205,9 +205,11 @@ class TorchMemorySaver:
 
     @property
     def hook_mode(self) -> str:
-        """How gmm takes allocations: "preload" (LD_PRELOAD; the default) or "torch" (PyTorch's pluggable allocator).
+        """How gmm takes allocations: "preload", the default, or "torch". It can only be set, before the first use.
 
-        It can only be set, and only before the first use.
+        "preload" puts libgmm_preload.so in front of the CUDA runtime: start the program inside configure_subprocess(),
+        or by `gmm run --regions --`. "torch" is a pluggable allocator of PyTorch and needs nothing in the environment,
+        but has no cuda_graph().
         """
         raise AttributeError("hook_mode can only be set")
 

@@ -75,7 +75,7 @@ def _call(function, *arguments):
     """Calls NCCL with pointers and numbers of 64 bits."""
     library = _nccl()
     if not hasattr(library, function):
-        raise NotImplementedError(f"this NCCL has no {function}(); suspend(), resume() and memory() need 2.29.7")
+        raise NotImplementedError(f"NCCL lacks {function}(): suspend(), resume() and memory() need 2.29.7 or newer")
     code = getattr(library, function)(*(ctypes.c_size_t(one) if isinstance(one, int) else one for one in arguments))
     if code:
         raise NcclError(function, code, library.ncclGetErrorString(code).decode())

@@ -524,10 +524,10 @@ def use(context: Context | None = None, *, host_only: bool = False, pool: bool |
     settings = {"gmm_context": context, "pool": pool, "kind": Kind(kind)}
     if any(device.primary_context is not None for device in driver.list_devices()):
         used = numba_driver._memory_manager
-        is_like = issubclass(used, HostOnlyMemoryManager) and issubclass(used, MemoryManager) != host_only
-        if is_like and all(getattr(used, name) == value for name, value in settings.items()):
-            return used
         is_ours = issubclass(used, HostOnlyMemoryManager)
+        if is_ours and issubclass(used, MemoryManager) != host_only and all(
+                getattr(used, name) == value for name, value in settings.items()):
+            return used
         whose = "gmm and other arguments" if is_ours else f"{used.__module__}.{used.__name__}"
         raise RuntimeError(f"Numba has started CUDA with {whose} already: "
                            "call gmm.numba.use() before the first use of the GPU, or after cuda.close()")

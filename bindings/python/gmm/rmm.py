@@ -63,10 +63,6 @@ def _replace():
     return function
 
 
-def _unused(*_arguments):
-    raise AssertionError("gmm's C++ stands in the place of this callback")
-
-
 def resource(kind: Kind = Kind.DEVICE, *, device: int = 0, tag: Tag | int | str | None = None,
              context: Context | None = None) -> Any:
     """An rmm.mr.DeviceMemoryResource of one device over gmm.
@@ -84,7 +80,7 @@ def resource(kind: Kind = Kind.DEVICE, *, device: int = 0, tag: Tag | int | str 
     # A missing device is an error here, before C++ turns it into another one.
     context.device_info(device)
     number, replace = resource_tag(context, tag), _replace()
-    allocate, deallocate = _unused, resource  # any two that differ: they are looked for behind the C++ object
+    allocate, deallocate = _replace, resource  # any two that differ: C++ looks for them, and nobody calls them
     made = rmm.mr.CallbackMemoryResource(allocate, deallocate)
     why = replace(made, object.__basicsize__, rmm.mr.CallbackMemoryResource.__basicsize__, allocate, deallocate,
                   context.handle, kind, device, number)

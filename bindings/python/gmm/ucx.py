@@ -30,14 +30,6 @@ class UcxError(_LibraryError):
     """UCX refused. code: its ucs_status_t."""
 
 
-class _MapParams(ctypes.Structure):
-    """ucp_mem_map_params_t."""
-
-    _fields_ = [("field_mask", ctypes.c_uint64), ("address", ctypes.c_void_p), ("length", ctypes.c_size_t),
-                ("flags", ctypes.c_uint), ("prot", ctypes.c_uint), ("memory_type", ctypes.c_uint),
-                ("exported_memh_buffer", ctypes.c_void_p)]
-
-
 @functools.lru_cache(maxsize=1)
 def _ucx():
     """(libucp, libucs) as the process has them, else those of the package libucx."""
@@ -75,7 +67,8 @@ class Mapping(_Registration):
         super().__init__(memory, **options)
 
     def _begin(self):
-        params = _MapParams(_ADDRESS | _LENGTH, self.address, self.size)
+        # ucp_mem_map_params_t: the mask, the address, the length, and 24 bytes of fields that the mask leaves out.
+        params = (ctypes.c_uint64 * 6)(_ADDRESS | _LENGTH, self.address, self.size)
         made = ctypes.c_void_p()
         _call("ucp_mem_map", self._ucp_context, ctypes.byref(params), ctypes.byref(made))
         self._memh = made

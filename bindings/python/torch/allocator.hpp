@@ -66,7 +66,10 @@ inline cudaStream_t as_cuda(gmm_stream stream) { return reinterpret_cast<cudaStr
 inline gmm_stream as_gmm(cudaStream_t stream) { return reinterpret_cast<gmm_stream>(stream); }
 
 inline gmm_scope_desc scope_of(gmm_device device) {
-  return {.struct_size = sizeof(gmm_scope_desc), .flags = GMM_SCOPE_DEVICE, .device = device};
+  gmm_scope_desc scope = sized<gmm_scope_desc>();
+  scope.flags = GMM_SCOPE_DEVICE;
+  scope.device = device;
+  return scope;
 }
 
 // The extents and reserved bytes of a device's heaps. Page-locked memory and CPU tensors are counted for the device
@@ -316,7 +319,7 @@ class Allocator final : public CUDAAllocator {
 
   void resetPeakStats(DeviceIndex number) override {
     device_of(number).observe();
-    device_of(number).stats.reset_peaks();
+    device_of(number).stats.each([](Stat &stat) { stat.reset_peak(); });
   }
 
   // Snapshots and history.
@@ -481,7 +484,8 @@ class Allocator final : public CUDAAllocator {
     if (handle.size() != kMagic.size() + sizeof ours || handle.compare(0, kMagic.size(), kMagic) != 0)
       return theirs->getIpcDevPtr(std::move(handle));  // of a process with PyTorch's own allocator
     memcpy(&ours, handle.data() + kMagic.size(), sizeof ours);
-    const gmm_ipc_import_desc desc{.struct_size = sizeof desc, .device = current_device()};
+    gmm_ipc_import_desc desc = sized<gmm_ipc_import_desc>();
+    desc.device = current_device();
     void *memory = nullptr;
     check(gmm_ipc_import(context(), &ours, &desc, &memory), "opening of another process's memory");
     return std::shared_ptr<void>(memory, [](void *opened) {

@@ -88,8 +88,13 @@ class Counters {
     return stats_;
   }
 
-  void reset_peaks() {
-    each([](Stat &stat) { stat.reset_peak(); });
+  template <class Do>
+  void each(Do with) {
+    const std::lock_guard<SpinLock> guard(lock_);
+    DeviceStats &s = stats_;
+    for (auto *stats : {&s.allocation, &s.allocated_bytes, &s.requested_bytes, &s.active, &s.active_bytes, &s.segment,
+                        &s.reserved_bytes, &s.inactive_split, &s.inactive_split_bytes})
+      for (Stat &stat : *stats) with(stat);
   }
 
   void reset_accumulated() {
@@ -103,15 +108,6 @@ class Counters {
   static void set(Stat &stat, int64_t now) {
     if (now > stat.current) stat.increase(static_cast<size_t>(now - stat.current));
     if (now < stat.current) stat.decrease(static_cast<size_t>(stat.current - now));
-  }
-
-  template <class Do>
-  void each(Do with) {
-    const std::lock_guard<SpinLock> guard(lock_);
-    DeviceStats &s = stats_;
-    for (auto *stats : {&s.allocation, &s.allocated_bytes, &s.requested_bytes, &s.active, &s.active_bytes, &s.segment,
-                        &s.reserved_bytes, &s.inactive_split, &s.inactive_split_bytes})
-      for (Stat &stat : *stats) with(stat);
   }
 
   mutable SpinLock lock_;

@@ -114,7 +114,8 @@ def test_communicators_are_suspended(nccl, monkeypatch):
     assert gmm.nccl.can_suspend() and gmm.nccl.memory(2) == (200, 2, 202, 0)
     nccl.fails.add("stats")
     refused(gmm.nccl.NcclError, lambda: gmm.nccl.memory(1), match="ncclCommMemStats.*words of NCCL")
-    monkeypatch.delattr(FakeNccl, "ncclCommSuspend")
+    for function in ("ncclCommSuspend", "ncclCommResume", "ncclCommMemStats"):
+        monkeypatch.delattr(FakeNccl, function)
     assert not gmm.nccl.can_suspend()
     refused(NotImplementedError, lambda: gmm.nccl.memory(1), lambda: gmm.nccl.suspend(1), lambda: gmm.nccl.resume(1),
             match="2.29.7")
@@ -227,5 +228,4 @@ def test_a_mapping_of_ucx_follows_pauses(host, ucp):
         assert mapping.active and mapping.memh and mapping.generation == 2 and mapping.remote_key()
     assert mapping.closed and mapping.memh == 0 and bytes(block) == b"\7" * SIZE
     with pytest.raises(gmm.ucx.UcxError):
-        gmm.ucx._call("ucp_mem_map", ctypes.c_void_p(ucp), ctypes.byref(gmm.ucx._MapParams()), ctypes.byref(
-            ctypes.c_void_p()))
+        gmm.ucx._call("ucp_mem_map", ctypes.c_void_p(ucp), (ctypes.c_uint64 * 6)(), ctypes.byref(ctypes.c_void_p()))

@@ -6,6 +6,7 @@ of it are links, so that a process that loads the library by two names has one l
 """
 import argparse
 import hashlib
+import importlib.metadata
 import os
 import pathlib
 import re
@@ -17,26 +18,12 @@ from gmm._core import compiled
 from gmm._memory_saver import preload
 
 NAME = "torch_memory_saver"
-#: The release whose interface the package has.
-VERSION = "0.0.10"
 PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "_named" / NAME
+#: The release whose interface the package has.
+VERSION = importlib.metadata.PathDistribution(PACKAGE).version
 #: The file names of upstream's wheel: programs build these paths by hand.
 LIBRARIES = tuple(f"{NAME}_hook_mode_{mode}{suffix}.abi3.so"
                   for mode in ("preload", "torch") for suffix in ("", "_cu12", "_cu13"))
-
-_METADATA = f"""Metadata-Version: 2.1
-Name: torch_memory_saver
-Version: {VERSION}
-Summary: gmm.memory_saver under the name of torch_memory_saver
-"""
-
-
-def _replace(path, make):
-    """Makes a file beside its place and moves it there, so that another process never finds a part of it."""
-    ours = path.with_name(f".{path.name}.{os.getpid()}")
-    ours.unlink(missing_ok=True)
-    make(ours)
-    os.replace(ours, path)
 
 
 def make_folder(folder=None):
@@ -46,7 +33,7 @@ def make_folder(folder=None):
     """
     library = pathlib.Path(preload.find_library()).resolve()
     if folder is None:
-        key = hashlib.sha256(f"{PACKAGE}\n{library}".encode()).hexdigest()[:16]
+        key = hashlib.sha256(f"{PACKAGE}\n{library}\n{VERSION}".encode()).hexdigest()[:16]
         folder = compiled.cache() / f"{NAME}-{key}"
     folder = pathlib.Path(os.path.abspath(folder))
     if any(letter in str(folder) for letter in ": "):
@@ -61,14 +48,13 @@ def make_folder(folder=None):
         # The library looks for libgmm, by its soname, in the folder of the name by which it was loaded.
         path = compiled.loaded("libgmm.so")
         soname = re.match(r"libgmm\.so(\.\d+)?", os.path.basename(path))[0]
-        for name, target in {NAME: PACKAGE, **dict.fromkeys(LIBRARIES, library), soname: path}.items():
-            link = folder / name
+        for name, target in {NAME: PACKAGE, f"{NAME}-{VERSION}.dist-info": PACKAGE,
+                             **dict.fromkeys(LIBRARIES, library), soname: path}.items():
+            link, made = folder / name, folder / f".{name}.{os.getpid()}"
             if not link.is_symlink() or os.readlink(link) != str(target):
-                _replace(link, lambda ours, target=target: ours.symlink_to(target))
-        about = folder / f"{NAME}-{VERSION}.dist-info"
-        about.mkdir(exist_ok=True)
-        if not (about / "METADATA").is_file():
-            _replace(about / "METADATA", lambda ours: ours.write_text(_METADATA))
+                made.unlink(missing_ok=True)
+                made.symlink_to(target)
+                os.replace(made, link)  # another process never finds a part of it
     except OSError as error:
         raise RuntimeError(f"gmm: the folder {folder} cannot be made: {error}; "
                            "name another one with --folder") from error

@@ -214,11 +214,10 @@ class _Move(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        if grad is None:
-            return None, None, None
-        if is_managed(grad) and grad.device != ctx.source and storage_of(grad) is not None:
-            return move(grad, ctx.source, False), None, None
-        return grad.to(ctx.source), None, None
+        if grad is not None:
+            made = moved(grad, ctx.source, False)
+            grad = grad.to(ctx.source) if made is None else made
+        return grad, None, None
 
     @staticmethod
     def jvp(ctx, grad, _device, _non_blocking):
