@@ -49,9 +49,6 @@ int command_run(int count, char **words, const char *usage);
 /* The server of the machine (serve/serve.cpp). The words are those after `serve`. */
 int command_serve(int count, char **words, const char *usage);
 
-enum { KIND_COUNT = GMM_KIND_MANAGED + 1 };
-extern const char *const kind_names[KIND_COUNT]; /* by gmm_kind; NULL: UNSPECIFIED */
-
 /* Prints what failed and the library's message on stderr. Returns 0. */
 int report(const char *what, gmm_result result);
 

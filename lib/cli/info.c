@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/kind_names.h"
 #include "cli/cli.h"
 
 static void print_names(const char *title, uint32_t bits, const char *const *names, uint32_t count) {
@@ -29,7 +30,7 @@ static int print_device(gmm_context *context, gmm_device device) {
   printf("\n  memory       %.1f MiB, %.1f MiB free\n", (double)info.total_memory / 1048576,
          (double)info.free_memory / 1048576);
   printf("  granularity  %.1f KiB\n", (double)info.granularity / 1024);
-  print_names("kinds", info.kinds, kind_names, KIND_COUNT);
+  print_names("kinds", info.kinds, kind_words, KIND_COUNT);
   print_names("can", info.capabilities & ~(uint32_t)GMM_DEVICE_IS_CPU, capabilities,
               sizeof capabilities / sizeof *capabilities);
   return 1;

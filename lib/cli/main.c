@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/kind_names.h"
 #include "cli/cli.h"
 #include "help.h"
-
-const char *const kind_names[KIND_COUNT] = {NULL, "device", "vmm", "host", "managed"};
 
 int report(const char *what, gmm_result result) {
   fprintf(stderr, "gmm: %s: %s: %s\n", what, gmm_result_name(result), gmm_last_error_message());
@@ -39,7 +38,7 @@ static int read_backend(const char *value, void *to) {
   static const char *const names[] = {"auto", "host", "cuda", "sycl"};
   return parse_name(value, names, 4, to);
 }
-static int read_kind(const char *value, void *to) { return parse_name(value, kind_names, KIND_COUNT, to); }
+static int read_kind(const char *value, void *to) { return parse_name(value, kind_words, KIND_COUNT, to); }
 static int read_device(const char *value, void *to) {
   uint64_t number = 0;
   const int good = parse_number(value, INT32_MAX, &number);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/kind_names.h"
 #include "cli/cli.h"
 #include "cli/player.h"
 
@@ -24,7 +25,7 @@ static int print_heading(gmm_context *context, const struct options *options) {
   if (result >= 0) result = gmm_device_query(context, options->device, &device);
   if (result < 0) return report("info", result);
   printf("backend %s, device %d: %s, kind %s; first pass on empty caches, then again on warm ones\n\n",
-         info.backend_name, options->device, device.name, kind_names[options->kind]);
+         info.backend_name, options->device, device.name, kind_words[options->kind]);
   printf("%-18s%10s  %7s  %13s  %13s  %6s  %8s  %8s  %8s  %8s\n", "trace", "operations", "threads", "requested",
          "reserved", "ratio", "ns first", "ns again", "calls", "again");
   return 1;

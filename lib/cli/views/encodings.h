@@ -25,6 +25,12 @@ inline void put_json(FILE *out, const char *text) {
   std::fputc('"', out);
 }
 
+// Before each element of a list of JSON.
+inline void separate(FILE *out, bool *is_first) {
+  if (!*is_first) std::fputs(",\n", out);
+  *is_first = false;
+}
+
 // A message: fields that are numbers, bytes or messages.
 class Message {
  public:

@@ -16,11 +16,6 @@ namespace {
 
 constexpr uint64_t kPoints = 2000, kMostHolders = 200, kMostOperations = 5000, kMostBlocks = 20000;
 
-struct Holder {
-  WalkBlock block;  // one of them
-  uint64_t bytes, count;
-};
-
 class Writer {
  public:
   Writer(FILE *out, const view_input &input, uint32_t index, uint64_t end)
@@ -43,10 +38,6 @@ class Writer {
   void put_moment(const char *name, uint64_t time);
   void put_place(const WalkBlock &block);
   bool put_series(const Walk &walk);
-  void separate() {
-    if (!is_first_) std::fputs(",\n", out_);
-    is_first_ = false;
-  }
 
   FILE *const out_;
   const view_input &input_;
@@ -106,7 +97,7 @@ bool Writer::put_series(const Walk &walk) {
 
 void Writer::put_operation(const Walk &walk) {
   const trace_event &event = walk.event();
-  separate();
+  separate(out_, &is_first_);
   std::fprintf(out_, "[\"%s\",", event_name(event));
   const bool is_of_tag = event.type == TRACE_PAUSE || event.type == TRACE_RESUME;
   put_json(out_, event.type == TRACE_FAILED ? gmm_result_name(event.result)
@@ -143,31 +134,21 @@ void Writer::put_moment(const char *name, uint64_t time) {
   Walk walk(until, index_);
   while (walk.next()) continue;
   Vector<WalkBlock> blocks;
-  walk.for_each_live([&](const WalkBlock &block) { is_whole_ = blocks.push_back(block) && is_whole_; });
-  const auto text = [](const WalkBlock &block) { return block.name == nullptr ? "" : block.name; };
-  const auto order = [&](const WalkBlock &a, const WalkBlock &b) {
-    if (a.alloc->device != b.alloc->device) return a.alloc->device < b.alloc->device ? -1 : 1;
-    if (a.alloc->tag != b.alloc->tag) return a.alloc->tag < b.alloc->tag ? -1 : 1;
-    if (a.alloc->kind != b.alloc->kind) return a.alloc->kind < b.alloc->kind ? -1 : 1;
-    return std::strcmp(text(a), text(b));
-  };
-  std::sort(blocks.begin(), blocks.end(), [&](const WalkBlock &a, const WalkBlock &b) { return order(a, b) < 0; });
-  Vector<Holder> holders;
-  for (const WalkBlock &block : blocks) {
-    if (holders.empty() || order(holders.back().block, block) != 0)
-      is_whole_ = holders.push_back(Holder{block, 0, 0}) && is_whole_;
-    if (holders.empty()) break;
-    holders.back().bytes += block.alloc->size;
-    ++holders.back().count;
-  }
-  std::sort(holders.begin(), holders.end(), [](const Holder &a, const Holder &b) { return a.bytes > b.bytes; });
+  WalkGroups groups;
+  walk.for_each_live([&](const WalkBlock &block) {
+    is_whole_ = blocks.push_back(block) && is_whole_;
+    group_of(block, &groups).add_live(block);
+  });
+  Vector<WalkGroup> &holders = groups.items();
+  std::sort(holders.begin(), holders.end(),
+            [](const WalkGroup &a, const WalkGroup &b) { return a.live_bytes > b.live_bytes; });
   std::fprintf(out_, "\"%s\":{\"time\":%" PRIu64 ",\"live\":%" PRIu64 ",\"holder_count\":%" PRIu64 ",\"holders\":[",
                name, time, walk.live(), holders.size());
   for (uint64_t i = 0; i < std::min(holders.size(), kMostHolders); ++i) {
     std::fputs(i == 0 ? "[" : ",\n[", out_);
     put_place(holders[i].block);
-    put_json(out_, text(holders[i].block));
-    std::fprintf(out_, ",%" PRIu64 ",%" PRIu64 "]", holders[i].bytes, holders[i].count);
+    put_json(out_, holders[i].name());
+    std::fprintf(out_, ",%" PRIu64 ",%" PRIu64 "]", holders[i].live_bytes, holders[i].live);
   }
   std::sort(blocks.begin(), blocks.end(),
             [](const WalkBlock &a, const WalkBlock &b) { return a.alloc->address < b.alloc->address; });
@@ -179,6 +160,7 @@ void Writer::put_moment(const char *name, uint64_t time) {
     std::fprintf(out_, "\"%" PRIx64 "\",%" PRIu64 "]", blocks[i].alloc->address, blocks[i].alloc->size);
   }
   std::fputs("]}", out_);
+  is_whole_ = is_whole_ && groups.is_whole();
 }
 
 bool Writer::run(uint64_t peak) {

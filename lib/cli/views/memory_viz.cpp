@@ -26,10 +26,6 @@ class Writer {
   void put_events(const Walk &walk, gmm_device device);
   void put_segments(const Walk &walk);
   void put_segment(const trace &of, const WalkBlock *first, const WalkBlock *end);
-  void separate() {
-    if (!is_first_) std::fputs(",\n", out_);
-    is_first_ = false;
-  }
 
   FILE *const out_;
   const view_input &input_;
@@ -50,7 +46,7 @@ void Writer::put_frames(const trace &of, const WalkBlock &block) {
 
 void Writer::put_event(const Walk &walk, const char *action, uint64_t address, uint64_t size, const WalkBlock *block) {
   const trace_event &event = walk.event();
-  separate();
+  separate(out_, &is_first_);
   std::fprintf(out_,
                "{\"action\":\"%s\",\"%s\":%" PRIu64 ",\"size\":%" PRIu64 ",\"stream\":%" PRIu64 ",\"time_us\":%" PRIu64,
                action, event.type == TRACE_FAILED ? "device_free" : "addr", address, size,
@@ -95,7 +91,7 @@ void Writer::put_segment(const trace &of, const WalkBlock *first, const WalkBloc
   const uint64_t total = (last.address + last.size - base + kSegment - 1) & ~(kSegment - 1);
   uint64_t live = 0, at = base;
   for (const WalkBlock *block = first; block != end; ++block) live += block->alloc->size;
-  separate();
+  separate(out_, &is_first_);
   std::fprintf(out_,
                "{\"device\":%d,\"address\":%" PRIu64 ",\"total_size\":%" PRIu64 ",\"allocated_size\":%" PRIu64
                ",\"active_size\":%" PRIu64 ",\"requested_size\":%" PRIu64 ",\"stream\":%" PRIu64

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pprof's profile.proto (github.com/google/pprof/proto), packed by gzip. The sample types are those of Go's heap
 // profile: objects and bytes that were allocated between `from` and `to`, and those in use at the moment. A sample is
-// all blocks of one kind, device, tag, state and name. These are its labels, and its stack from the leaf on.
+// all blocks of one kind, device, tag and name. These and the tag's state at the moment are its labels, and its stack
+// from the leaf on.
 #include <unistd.h>
 #include <zlib.h>
 
@@ -27,50 +28,43 @@ enum : uint32_t {
   kDefaultType = 14
 };
 
-struct Row {
-  uint32_t trace;
-  const trace_event *place;  // kind, device and tag
-  const char *name;
-  bool is_paused;
-  uint64_t allocated, allocated_bytes, used, used_bytes;
+struct Text {
+  const char *text;
+  uint64_t index;
+  bool is_location;  // of which a function has the name
 };
 
 class Profile {
  public:
-  explicit Profile(const view_input &input) : input_(input) {}
+  explicit Profile(const view_input &input) : input_(input) {
+    static constexpr const char *kTypes[][2] = {
+        {"alloc_objects", "count"}, {"alloc_space", "bytes"}, {"inuse_objects", "count"}, {"inuse_space", "bytes"}};
+    for (int i = 0; i < 16; ++i) std::snprintf(devices_[i], sizeof devices_[i], "device %d", i);
+    string("");
+    for (const char *const(&type)[2] : kTypes)
+      profile_.message(kSampleType, Message().number(1, string(type[0]).index).number(2, string(type[1]).index));
+  }
   bool add(uint32_t index, uint64_t moment);
   bool write(uint64_t moment, FILE *out);
 
  private:
-  Row *row_of(uint32_t index, const WalkBlock &block, bool is_paused);
-  uint64_t string(const char *text);
+  void put(const trace &of, const WalkGroup &group, bool is_paused);
+  Text &string(const char *text) {
+    return strings_.find_or_add(hash_of_text(text), Text{text, strings_.items().size(), false},
+                                [text](const Text &each) { return std::strcmp(each.text, text) == 0; });
+  }
   // A location whose function has this name.
   uint64_t location(const char *name);
   void label(Message *sample, const char *key, const char *value) {
-    sample->message(3, Message().number(1, string(key)).number(2, string(value)));
+    sample->message(3, Message().number(1, string(key).index).number(2, string(value).index));
   }
 
   const view_input &input_;
-  Vector<Row> rows_;
   Message profile_;
-  Vector<const char *> strings_;
-  Vector<const char *> functions_;
+  Distinct<Text> strings_;
+  char devices_[16][16];  // their names
   bool is_whole_ = true;
 };
-
-Row *Profile::row_of(uint32_t index, const WalkBlock &block, bool is_paused) {
-  const trace_event &place = *block.alloc;
-  const char *name = block.name == nullptr ? "" : block.name;
-  for (Row &row : rows_)
-    if (row.trace == index && row.place->tag == place.tag && row.place->kind == place.kind &&
-        row.place->device == place.device && row.is_paused == is_paused && std::strcmp(row.name, name) == 0)
-      return &row;
-  if (!rows_.push_back(Row{index, &place, name, is_paused, 0, 0, 0, 0})) {
-    is_whole_ = false;
-    return nullptr;
-  }
-  return &rows_[rows_.size() - 1];
-}
 
 bool Profile::add(uint32_t index, uint64_t moment) {
   const trace &of = input_.traces[index];
@@ -79,73 +73,62 @@ bool Profile::add(uint32_t index, uint64_t moment) {
   view_input until = input_;
   until.choice.to = moment;
   Walk walk(until, index);
+  WalkGroups groups;
   while (is_whole_ && walk.next()) {
     const trace_event &event = walk.event();
     if (event.type == TRACE_PAUSE || event.type == TRACE_RESUME)
       for (uint32_t i = 0; i < of.tag_count; ++i)
         if (event.tag == TRACE_NO_TAG || event.tag == i) paused[i] = event.type == TRACE_PAUSE;
     if (event.type != TRACE_ALLOC) continue;
-    if (Row *row = row_of(index, *walk.block(), false)) {
-      ++row->allocated;
-      row->allocated_bytes += event.size;
-    }
+    WalkGroup &group = group_of(*walk.block(), &groups);
+    ++group.allocated;
+    group.allocated_bytes += event.size;
   }
-  walk.for_each_live([&](const WalkBlock &block) {
-    const bool is_paused = block.alloc->kind == GMM_KIND_VMM && paused[block.alloc->tag] != 0;
-    if (Row *row = row_of(index, block, is_paused)) {
-      ++row->used;
-      row->used_bytes += block.alloc->size;
-    }
-  });
-  return is_whole_ && !walk.is_out_of_memory();
-}
-
-uint64_t Profile::string(const char *text) {
-  for (uint64_t i = 0; i < strings_.size(); ++i)
-    if (std::strcmp(strings_[i], text) == 0) return i;
-  is_whole_ = strings_.push_back(text) && is_whole_;
-  return strings_.size() - 1;
+  walk.for_each_live([&](const WalkBlock &block) { group_of(block, &groups).add_live(block); });
+  is_whole_ = is_whole_ && groups.is_whole() && !walk.is_out_of_memory();
+  for (uint64_t i = 0; i < groups.items().size() && is_whole_; ++i) {
+    const trace_event &place = *groups.items()[i].block.alloc;
+    put(of, groups.items()[i], place.kind == GMM_KIND_VMM && paused[place.tag] != 0);
+  }
+  return is_whole_;
 }
 
 uint64_t Profile::location(const char *name) {
-  for (uint64_t i = 0; i < functions_.size(); ++i)
-    if (std::strcmp(functions_[i], name) == 0) return i + 1;
-  is_whole_ = functions_.push_back(name) && is_whole_;
-  const uint64_t id = functions_.size();
-  profile_.message(kFunction, Message().number(1, id).number(2, string(name)));
-  profile_.message(kLocation, Message().number(1, id).message(4, Message().number(1, id)));
+  Text &text = string(name);
+  const uint64_t id = text.index + 1;
+  if (!text.is_location) {
+    profile_.message(kFunction, Message().number(1, id).number(2, text.index));
+    profile_.message(kLocation, Message().number(1, id).message(4, Message().number(1, id)));
+  }
+  text.is_location = true;
   return id;
 }
 
+void Profile::put(const trace &of, const WalkGroup &group, bool is_paused) {
+  const trace_event &place = *group.block.alloc;
+  const char *device = devices_[static_cast<uint32_t>(place.device) % 16];
+  const char *tag = tag_name(of, place.tag);
+  Message sample;
+  if (group.name()[0] != '\0') sample.number(1, location(group.name()));
+  sample.number(1, location(tag)).number(1, location(kind_text(place.kind))).number(1, location(device));
+  for (const uint64_t value : {group.allocated, group.allocated_bytes, group.live, group.live_bytes})
+    sample.number(2, value);
+  label(&sample, "device", device);
+  label(&sample, "kind", kind_text(place.kind));
+  label(&sample, "tag", tag);
+  label(&sample, "state", is_paused ? "paused" : "active");
+  if (group.name()[0] != '\0') label(&sample, "name", group.name());
+  profile_.message(kSample, sample);
+  is_whole_ = is_whole_ && sample.is_whole();
+}
+
 bool Profile::write(uint64_t moment, FILE *out) {
-  static constexpr const char *kTypes[][2] = {
-      {"alloc_objects", "count"}, {"alloc_space", "bytes"}, {"inuse_objects", "count"}, {"inuse_space", "bytes"}};
-  char devices[16][16];
-  for (int i = 0; i < 16; ++i) std::snprintf(devices[i], sizeof devices[i], "device %d", i);
-  string("");
-  for (const char *const(&type)[2] : kTypes)
-    profile_.message(kSampleType, Message().number(1, string(type[0])).number(2, string(type[1])));
-  for (const Row &row : rows_) {
-    const char *device = devices[static_cast<uint32_t>(row.place->device) % 16];
-    const char *tag = tag_name(input_.traces[row.trace], row.place->tag);
-    Message sample;
-    if (row.name[0] != '\0') sample.number(1, location(row.name));
-    sample.number(1, location(tag)).number(1, location(kind_text(row.place->kind))).number(1, location(device));
-    for (const uint64_t value : {row.allocated, row.allocated_bytes, row.used, row.used_bytes}) sample.number(2, value);
-    label(&sample, "device", device);
-    label(&sample, "kind", kind_text(row.place->kind));
-    label(&sample, "tag", tag);
-    label(&sample, "state", row.is_paused ? "paused" : "active");
-    if (row.name[0] != '\0') label(&sample, "name", row.name);
-    profile_.message(kSample, sample);
-    is_whole_ = is_whole_ && sample.is_whole();
-  }
   const uint64_t from = input_.choice.from;
   profile_.number(kTime, first_epoch(input_) + from);
   if (moment != UINT64_MAX) profile_.number(kDuration, moment - from);
-  profile_.number(kDefaultType, string("inuse_space"));
-  for (const char *each : strings_) profile_.text(kString, each);
-  if (!is_whole_ || !profile_.is_whole()) return false;
+  profile_.number(kDefaultType, string("inuse_space").index);
+  for (const Text &each : strings_.items()) profile_.text(kString, each.text);
+  if (!strings_.is_whole() || !profile_.is_whole()) return false;
   // gzdopen() owns its descriptor.
   std::fflush(out);
   gzFile packed = gzdopen(dup(fileno(out)), "wb");

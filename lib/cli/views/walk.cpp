@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/kind_names.h"
+
 namespace gmm {
 
 uint64_t first_epoch(const view_input &input) {
@@ -27,8 +29,18 @@ const char *tag_name(const trace &of, uint32_t index) {
 }
 
 const char *kind_text(uint16_t kind) {
-  static constexpr const char *kNames[] = {"", "DEVICE", "VMM", "HOST", "MANAGED"};
-  return kind < sizeof kNames / sizeof *kNames ? kNames[kind] : "";
+  return kind == GMM_KIND_UNSPECIFIED || kind >= KIND_COUNT ? "" : kind_names[kind];
+}
+
+WalkGroup &group_of(const WalkBlock &block, WalkGroups *groups) {
+  const WalkGroup made{block};
+  const trace_event &place = *block.alloc;
+  const auto number = uint64_t{place.tag} << 32 | uint64_t{place.kind} << 16 | static_cast<uint16_t>(place.device);
+  return groups->find_or_add(hash_of_text(made.name(), kHashStart ^ number), made, [&](const WalkGroup &group) {
+    const trace_event &of = *group.block.alloc;
+    return of.tag == place.tag && of.kind == place.kind && of.device == place.device &&
+           std::strcmp(group.name(), made.name()) == 0;
+  });
 }
 
 Walk::Walk(const view_input &input, uint32_t index)

@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "base/vector.h"
+#include "base/hash_table.h"
 
 extern "C" {
 #include "cli/views/views.h"
@@ -26,6 +26,44 @@ struct WalkBytes {
   uint64_t live = 0;  // requested bytes of chosen blocks
   uint64_t held = 0, paused = 0;
 };
+
+// Items of a view, each once, in the order of their first use.
+template <typename T>
+class Distinct {
+ public:
+  // The item for which `same` is true, or a new one. The reference holds until the next call.
+  template <typename Same>
+  T &find_or_add(uint64_t hash, const T &item, Same same) {
+    const uint64_t *at = places_.find(hash, [&](uint64_t each) { return same(items_[each]); });
+    if (at != nullptr) return items_[*at];
+    is_whole_ = is_whole_ && places_.reserve() && items_.push_back(item);
+    if (!is_whole_) return spare_ = item;
+    places_.add(hash, items_.size() - 1);
+    return items_[items_.size() - 1];
+  }
+  Vector<T> &items() { return items_; }
+  bool is_whole() const { return is_whole_; }  // false: there was no memory
+
+ private:
+  HashTable<uint64_t> places_{HostAllocator()};  // index into items_
+  Vector<T> items_;
+  T spare_ = {};
+  bool is_whole_ = true;
+};
+
+// The blocks of one device, tag, kind and name.
+struct WalkGroup {
+  WalkBlock block;  // one of them
+  uint64_t allocated = 0, allocated_bytes = 0, live = 0, live_bytes = 0;
+
+  const char *name() const { return block.name == nullptr ? "" : block.name; }
+  void add_live(const WalkBlock &of) {
+    ++live;
+    live_bytes += of.alloc->size;
+  }
+};
+using WalkGroups = Distinct<WalkGroup>;
+WalkGroup &group_of(const WalkBlock &block, WalkGroups *groups);
 
 // A heap's last TRACE_HELD.
 struct WalkHeap {

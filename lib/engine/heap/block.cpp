@@ -20,11 +20,6 @@ Status find_locked(const Core &core, const void *address, const char *operation,
   }
 }
 
-const char *kind_name(Kind kind) {
-  constexpr const char *kNames[kKindCount] = {"unspecified", "DEVICE", "VMM", "HOST", "MANAGED"};
-  return kNames[static_cast<uint32_t>(kind)];
-}
-
 bool find_block(const Core &core, const void *address, Block *out) {
   const uintptr_t at = reinterpret_cast<uintptr_t>(address);
   Span *span = core.page_map.find(address);

@@ -3,6 +3,7 @@
 #ifndef GMM_ENGINE_HEAP_BLOCK_H
 #define GMM_ENGINE_HEAP_BLOCK_H
 
+#include "base/kind_names.h"
 #include "engine/heap/heap.h"
 #include "engine/space/core.h"
 
@@ -38,7 +39,7 @@ class HeapLock : NoCopy {
 // find_block() under the lock of the block's heap, which `lock` releases.
 Status find_locked(const Core &core, const void *address, const char *operation, Block *out, HeapLock *lock);
 // "DEVICE", "VMM", "HOST" or "MANAGED", for messages.
-const char *kind_name(Kind kind);
+inline const char *kind_name(Kind kind) { return kind_names[static_cast<uint32_t>(kind)]; }
 // Checks that [address, address + size) lies in the block; size 0 becomes the rest of the block.
 Status check_range(const Block &block, const void *address, const char *operation, uint64_t *size);
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "base/kind_names.h"
 #include "base/process.h"
 #include "engine/heap/block.h"
 
@@ -59,8 +60,6 @@ class Writer {
 gmm_device location_of(const Extent &extent, const HeapOptions &options) {
   return options.kind == Kind::kVmm ? extent.location.load(std::memory_order_relaxed).ordinal : options.device.ordinal;
 }
-
-constexpr const char *kKindNames[kKindCount] = {"unspecified", "device", "vmm", "host", "managed"};
 
 }  // namespace
 
@@ -206,7 +205,7 @@ Status Snapshot::write(gmm_write_fn write, void *user) const {
   for (uint64_t i = 0; i < heaps_.size(); ++i) {
     const HeapCopy &heap = heaps_[i];
     writer.print("%s{\"kind\":\"%s\",\"device\":%d,\"tag\":", i == 0 ? "" : ",",
-                 kKindNames[static_cast<uint32_t>(heap.kind)], heap.device);
+                 kind_words[static_cast<uint32_t>(heap.kind)], heap.device);
     writer.quote(heap.tag_name);
     writer.print(",\"capture\":%" PRIu64 ",\"live_bytes\":%" PRIu64 ",\"live_blocks\":%" PRIu64
                  ",\"reserved_bytes\":%" PRIu64 ",\"paused_bytes\":%" PRIu64 ",\"extents\":[",
