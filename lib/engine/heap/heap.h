@@ -60,6 +60,7 @@ class Heap : NoCopy {
   Backend &backend() const { return *core_.backend; }
   Quotas &quotas() { return quotas_; }
   Quota &own_quota() { return own_quota_; }
+  uint64_t paused_bytes() const { return extents_.paused_bytes(); }
 
   // --- Blocks; each call takes the lock ------------------------------------------------------------------------------
   // Takes blocks, whose slots are 0. The heap grows when nothing free fits. Returns errors unrecovered.

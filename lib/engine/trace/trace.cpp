@@ -236,12 +236,12 @@ void Trace::put_heap(TraceBuffer &buffer, uint64_t time, const Heap &heap) {
 }
 
 void Trace::put_held(TraceBuffer &buffer, uint64_t time, Heap &heap) {
-  const HeapTotals totals = heap.totals();
+  const uint64_t held = heap.own_quota().held(), paused = heap.paused_bytes();
   const uint64_t number = heap.fast.serial, slot = number % TRACE_HEAP_SLOTS;
-  if (buffer.held[slot] == totals.held && buffer.paused[slot] == totals.paused) return;
-  put(buffer, TRACE_HELD, time, {number, totals.held, totals.paused});
-  buffer.held[slot] = totals.held;
-  buffer.paused[slot] = totals.paused;
+  if (buffer.held[slot] == held && buffer.paused[slot] == paused) return;
+  put(buffer, TRACE_HELD, time, {number, held, paused});
+  buffer.held[slot] = held;
+  buffer.paused[slot] = paused;
 }
 
 // The first word of a short record.
