@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "base/process.h"
+
 namespace gmm {
 
 Status Backend::lacks(const char *operation) const {
@@ -22,6 +24,14 @@ Status Backend::device_use(Device device, DeviceUse *out) {
 
 Status no_memory_for(const char *action) {
   return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "%s: the host has no memory for it; free memory.", action);
+}
+
+Status check_opener(const char *name, int32_t process) {
+  if (process == 0 || process == process_number()) return Status();
+  return fail(GMM_ERROR_NO_BACKEND,
+              "%s was started in process %d before this process was forked from it, so it cannot be used here; start "
+              "the child by exec or spawn, or create the first %s context after the fork.",
+              name, process, name);
 }
 
 Status start_stream_thread(Thread *out, void *(*fn)(void *), void *stream) {

@@ -323,6 +323,8 @@ class Backend {
 
 // The failure of an action, e.g. "Creating a stream".
 Status no_memory_for(const char *action);
+// NO_BACKEND in a child by fork of the process that opened the driver. 0: none has.
+Status check_opener(const char *name, int32_t process);
 // Starts the thread that does a stream's work.
 Status start_stream_thread(Thread *out, void *(*fn)(void *), void *stream);
 

@@ -162,13 +162,13 @@ CASE_OF_KINDS(much_memory_needs_few_descriptors, WITH_FILES) {
   if (!shares_descriptors()) SKIP("the device exports no descriptors");
   gmm_heap *heaps[HEAPS];
   void *blocks[HEAPS];
-  const uint64_t before = descriptors_now(false);
+  const uint64_t before = each_descriptor(NULL, NULL);
   for (int i = 0; i < HEAPS; ++i) {
     MUST(gmm_heap_create(context, DESC(heap_desc, .kind = kind, .device = device), &heaps[i]));
     MUST(gmm_heap_alloc(heaps[i], 4096, 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
   }
   const bool is_file = on_host_backend() || kind == GMM_KIND_HOST;
-  if (is_file) CHECK(descriptors_now(false) - before < 64);  // the fake driver has many
+  if (is_file) CHECK(each_descriptor(NULL, NULL) - before < 64);  // the fake driver has many
   gmm_ipc_handle handle;
   gmm_ipc_fd_info file = {.struct_size = sizeof file};
   RESULT(gmm_ipc_export(context, blocks[HEAPS - 1], &handle), is_file ? GMM_ERROR_NOT_SUPPORTED : GMM_OK);

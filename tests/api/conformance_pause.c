@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // pause.h: memory goes while its address stays.
 #define _GNU_SOURCE  // pthread_timedjoin_np()
-#include <dirent.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/stat.h>
@@ -11,20 +10,14 @@
 #define BIG (64 * MIB)
 
 // Bytes that the memory files of this process really hold: unmapping alone would not give them back.
+static void add_file_bytes(const char *path, const char *target, void *sum) {
+  struct stat status;
+  if (strstr(target, "memfd:") != NULL && stat(path, &status) == 0)
+    *(uint64_t *)sum += (uint64_t)status.st_blocks * 512;
+}
 static uint64_t memory_file_bytes(void) {
   uint64_t sum = 0;
-  DIR *directory = opendir("/proc/self/fd");
-  if (directory == NULL) return 0;
-  for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
-    char path[320], target[256];
-    snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
-    ssize_t length = readlink(path, target, sizeof target - 1);
-    if (length < 0) continue;
-    target[length] = 0;
-    struct stat status;
-    if (strstr(target, "memfd:") != NULL && stat(path, &status) == 0) sum += (uint64_t)status.st_blocks * 512;
-  }
-  closedir(directory);
+  each_descriptor(add_file_bytes, &sum);
   return sum;
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults of pause and resume: failures while a failure is undone, and damage to kept contents.
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -102,21 +101,22 @@ VMM_CASE(double_failures_are_mended) {
 }
 
 // --- damage ----------------------------------------------------------------------------------------------------------
+struct wanted {
+  const char *folder;
+  int file;
+};
+static void open_backup(const char *path, const char *target, void *user) {
+  struct wanted *wanted = user;
+  const size_t length = strlen(wanted->folder);
+  // A descriptor of its own, without direct transfers.
+  if (wanted->file < 0 && strncmp(target, wanted->folder, length) == 0 && target[length] == '/')
+    wanted->file = open(path, O_RDWR);
+}
 // The backup's file, which has no name: by its folder. -1 when there is none.
 static int backup_file(const char *folder) {
-  DIR *directory = opendir("/proc/self/fd");
-  int found = -1;
-  for (struct dirent *entry; directory != NULL && found < 0 && (entry = readdir(directory)) != NULL;) {
-    char path[320], target[256];
-    snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
-    ssize_t length = readlink(path, target, sizeof target - 1);
-    if (length < 0) continue;
-    target[length] = 0;
-    // A descriptor of its own, without direct transfers.
-    if (strncmp(target, folder, strlen(folder)) == 0 && target[strlen(folder)] == '/') found = open(path, O_RDWR);
-  }
-  if (directory != NULL) closedir(directory);
-  return found;
+  struct wanted wanted = {folder, -1};
+  each_descriptor(open_backup, &wanted);
+  return wanted.file;
 }
 
 // The file shrinks, or a byte of it changes, while memory is paused: it is reported, the rest is not lost, and when the

@@ -15,22 +15,24 @@ typedef struct holdings {
 static holdings at_start;
 static bool begun, countable;
 
-uint64_t descriptors_now(bool print) {
-  static const char folder[] = "/proc/self/fd";
+uint64_t each_descriptor(void (*fn)(const char *path, const char *target, void *user), void *user) {
   uint64_t count = 0;
-  DIR *directory = opendir(folder);
+  DIR *directory = opendir("/proc/self/fd");
   if (directory == NULL) return 0;
   for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
     if (entry->d_name[0] == '.' || atoi(entry->d_name) == dirfd(directory)) continue;
     ++count;
-    if (!print) continue;
-    char path[512], target[256] = "";
-    snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-    ssize_t length = readlink(path, target, sizeof target - 1);
-    printf("# %s %s\n", path, length > 0 ? target : "");
+    char path[320], target[256] = "";
+    snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+    if (fn != NULL && readlink(path, target, sizeof target - 1) > 0) fn(path, target, user);
   }
   closedir(directory);
   return count;
+}
+
+static void print_descriptor(const char *path, const char *target, void *user) {
+  (void)user;
+  printf("# %s %s\n", path, target);
 }
 
 // Without those of the fake driver, which stay as a driver's do.
@@ -55,7 +57,7 @@ static uint64_t threads_now(void) {
 static holdings held(void) {
   holdings now;
   memset(&now, 0, sizeof now);
-  now.descriptors = descriptors_now(false);
+  now.descriptors = each_descriptor(NULL, NULL);
   now.threads = threads_now();
   FILE *maps = fopen("/proc/self/maps", "r");
   char line[1024];
@@ -135,7 +137,7 @@ static void nothing_is_held_at_the_end(void) {
   CHECK_MESSAGE(now.what <= at_start.what, #what ": %llu before the first case, %llu at the end", \
                 (unsigned long long)at_start.what, (unsigned long long)now.what)
   SAME(descriptors);
-  if (now.descriptors > at_start.descriptors) descriptors_now(true);
+  if (now.descriptors > at_start.descriptors) each_descriptor(print_descriptor, NULL);
   SAME(file_mappings);
   SAME(reserved_bytes);
   SAME(live.allocations);

@@ -2,11 +2,11 @@
 #include "backend/cuda/driver.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <atomic>
 
 #include "base/environment.h"
+#include "base/process.h"
 
 namespace gmm::cuda {
 namespace {
@@ -125,15 +125,7 @@ Status Driver::resolve(void *library, const char *path) {
 }
 
 Status Driver::open() {
-  const int self = getpid();
-  const int initialiser = g_initialised_by.load(std::memory_order_relaxed);
-  if (initialiser != 0 && initialiser != self)
-    return fail(
-        GMM_ERROR_NO_BACKEND,
-        "CUDA was started in process %d before this process was forked from it, so it cannot be used here; start "
-        "the child by exec or spawn, or create the first CUDA context after the fork.",
-        initialiser);
-
+  GMM_TRY(check_opener("CUDA", g_initialised_by.load(std::memory_order_relaxed)));
   const char *path = environment_text(Variable::kCudaDriver);
   if (path == nullptr) path = kLibrary;
   // The library stays open, because the driver has threads and exit handlers of its own.
@@ -153,7 +145,7 @@ Status Driver::open() {
     failed(result, "cuInit").ignore();  // its message stays, with the code NO_BACKEND
     return prefix(Status(GMM_ERROR_NO_BACKEND), "The CUDA driver %s does not start: ", path);
   }
-  g_initialised_by.store(self, std::memory_order_relaxed);
+  g_initialised_by.store(process_number(), std::memory_order_relaxed);
   return Status();
 }
 

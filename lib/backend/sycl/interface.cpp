@@ -2,11 +2,11 @@
 #include "backend/sycl/interface.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <atomic>
 
 #include "base/environment.h"
+#include "base/process.h"
 
 namespace gmm::sycl {
 namespace {
@@ -40,14 +40,7 @@ Status Interface::wait(EventRef event) const {
 }
 
 Status Interface::open() {
-  const int self = getpid();
-  const int opener = g_opened_by.load(std::memory_order_relaxed);
-  if (opener != 0 && opener != self)
-    return fail(
-        GMM_ERROR_NO_BACKEND,
-        "SYCL was started in process %d before this process was forked from it, so it cannot be used here; start "
-        "the child by exec or spawn, or create the first SYCL context after the fork.",
-        opener);
+  GMM_TRY(check_opener("SYCL", g_opened_by.load(std::memory_order_relaxed)));
   const char *path = environment_text(Variable::kSyclLibrary);
   if (path == nullptr) path = kLibrary;
   // The library stays open, because the runtime has threads and exit handlers of its own.
@@ -65,7 +58,7 @@ Status Interface::open() {
     return fail(GMM_ERROR_NO_BACKEND, "%s has no " #name ": gmm knows dpctl 0.20 to 0.22; install one.", path);
   GMM_SYCL_FUNCTIONS(GMM_SYCL_RESOLVE)
 #undef GMM_SYCL_RESOLVE
-  g_opened_by.store(self, std::memory_order_relaxed);
+  g_opened_by.store(process_number(), std::memory_order_relaxed);
   return Status();
 }
 

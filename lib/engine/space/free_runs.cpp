@@ -47,16 +47,12 @@ Span *FreeRuns::first_fit(uint64_t count, uint64_t alignment, uint64_t allowed) 
   const uint32_t own = class_of_count(count), first = own + 1;
   uintptr_t lowest = UINTPTR_MAX;
   uint32_t lowest_bin = own;
-  for (uint32_t word = first / 64; word < kWords; ++word) {
-    uint64_t bits = used_[word];
-    if (word == first / 64) bits &= ~uint64_t{0} << first % 64;
-    for (; bits != 0; bits &= bits - 1) {
-      const uint32_t bin = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
-      const uintptr_t address = lowest_[bin];
-      lowest_bin = address < lowest ? bin : lowest_bin;
-      lowest = address < lowest ? address : lowest;
-    }
-  }
+  for_each_used(first, [&](uint32_t bin) {
+    const uintptr_t address = lowest_[bin];
+    lowest_bin = address < lowest ? bin : lowest_bin;
+    lowest = address < lowest ? address : lowest;
+    return true;
+  });
   Span *found = lowest_bin != own ? bins_[lowest_bin].front() : nullptr;
   uint32_t looked = 0;
   if (found == nullptr || fits(found, bytes, alignment, allowed)) {
@@ -82,25 +78,20 @@ void FreeRuns::search_bin(uint32_t bin, uint64_t bytes, uint64_t alignment, uint
 
 Span *FreeRuns::best_fit(uint64_t count, uint64_t alignment, uint64_t allowed) {
   const uint64_t bytes = count * kGranule;
-  const uint32_t first = class_of_count(count);
-  for (uint32_t word = first / 64; word < kWords; ++word) {
-    uint64_t bits = used_[word];
-    if (word == first / 64) bits &= ~uint64_t{0} << first % 64;
-    for (; bits != 0; bits &= bits - 1) {
-      auto &bin = bins_[word * 64 + static_cast<uint32_t>(std::countr_zero(bits))];
-      Span *best = nullptr;
-      uint32_t looked = 0;
-      for (Span *run = bin.front(); run != nullptr && (best == nullptr || looked < kSearch);
-           run = bin.next(run), ++looked) {
-        if (!fits(run, bytes, alignment, allowed)) continue;
-        if (best != nullptr && best->bytes() <= run->bytes()) continue;
-        best = run;
-        if (run->bytes() == bytes) break;
-      }
-      if (best != nullptr) return best;
+  Span *best = nullptr;
+  for_each_used(class_of_count(count), [&](uint32_t number) {
+    auto &bin = bins_[number];
+    uint32_t looked = 0;
+    for (Span *run = bin.front(); run != nullptr && (best == nullptr || looked < kSearch);
+         run = bin.next(run), ++looked) {
+      if (!fits(run, bytes, alignment, allowed)) continue;
+      if (best != nullptr && best->bytes() <= run->bytes()) continue;
+      best = run;
+      if (run->bytes() == bytes) break;
     }
-  }
-  return nullptr;
+    return best == nullptr;
+  });
+  return best;
 }
 
 }  // namespace gmm

@@ -9,6 +9,7 @@
 #define GMM_ENGINE_SPACE_FREE_RUNS_H
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "base/list.h"
@@ -69,6 +70,16 @@ class FreeRuns {
 
   static bool fits(const Span *run, uint64_t bytes, uint64_t alignment, uint64_t allowed) {
     return (run->streams & ~allowed) == 0 && aligned_start(run, alignment) + bytes <= run->end();
+  }
+  // Calls fn(bin) -> bool for the used bins from `first` on until it returns false.
+  template <typename Fn>
+  void for_each_used(uint32_t first, Fn fn) const {
+    for (uint32_t word = first / 64; word < kWords; ++word) {
+      uint64_t bits = used_[word];
+      if (word == first / 64) bits &= ~uint64_t{0} << first % 64;
+      for (; bits != 0; bits &= bits - 1)
+        if (!fn(word * 64 + static_cast<uint32_t>(std::countr_zero(bits)))) return;
+    }
   }
   Span *first_fit(uint64_t count, uint64_t alignment, uint64_t allowed);
   void search_bin(uint32_t bin, uint64_t bytes, uint64_t alignment, uint64_t allowed, uint32_t *looked, Span **found);
