@@ -55,19 +55,31 @@ INTERNAL = {'gmm_ipc_fd_info', 'gmm_snapshot_info', 'gmm_pin_desc', 'gmm_ipc_imp
 LEFT_OUT = ('gmm_semaphore_', 'gmm_lease_amount')
 # The classes of handles that have forwarding methods. A tag is a number of its context, a buffer a block of it.
 OWNERS = {f'gmm_{name}': name for name in ('context', 'heap', 'event', 'ticket', 'lease')}
+# A method that is written by hand has its class before it.
 METHOD_NAMES = {f'gmm_{name}': own for name, own in {
     'context_set_decommit': 'set_decommit_after_ms', 'device_query': 'device', 'ipc_configure': 'configure_ipc',
     'ipc_export': 'export_handle', 'event_export': 'export_handle', 'ipc_export_legacy': 'export_legacy',
     'tag_configure': 'update', 'tag_find': 'find_tag', 'tag_set_default': 'set_process_default_tag',
     'backup_configure': 'set_backup', 'backup_reserve': 'prepare_backup', 'backup_query': 'backup_info',
     'backup_discard': 'discard_backup', 'limit_set': 'set_limit', 'stats_query': 'statistics',
-    'stream_synchronize': 'synchronize', 'stream_forget': 'forget'}.items()}
+    'stream_synchronize': 'synchronize', 'stream_forget': 'forget', 'context_create': 'context.open',
+    'context_release': 'context.close', 'context_set_oom_handler': 'context.set_oom_handler',
+    'heap_create': 'context.heap', 'event_create': 'context.event', 'event_import': 'context.import_event',
+    'stream_create': 'context.stream', 'stream_wait_event': 'stream.wait_for', 'tag_create': 'context.tag',
+    'tag_list': 'context.tags', 'lease_create': 'context.lease', 'lease_list': 'context.leases',
+    'lease_return': 'lease.release', 'ipc_import_fd': 'context.import_fd', 'ipc_close': 'buffer.close',
+    'ipc_export_fd': 'buffer.export_fd', 'unpin': 'pin.close', 'resume_wait': 'buffer.wait_ready',
+    'backup_read': 'buffer.backup', 'backup_map': 'buffer.backup_map', 'snapshot_create': 'context.blocks',
+    'snapshot_write': 'context.snapshot', 'defer_begin': 'context.defer', 'defer_end': 'context.defer'}.items()}
 BUFFER_NAMES = {'name': 'set_name', 'resume_range': 'resume'}
 # Functions that are more than a call in the languages: they own, keep, order, or throw something.
 BY_HAND = {f'gmm_{name}' for name in (
     'context_retain context_release ipc_close ipc_export_fd lease_offer lease_return lease_destroy try_free tag_create '
     'tag_push tag_pop ticket_commit ticket_cancel ticket_destroy unpin reset defer_begin defer_end stream_create '
     'stream_destroy event_record event_destroy heap_destroy').split()}
+# Functions whose messages no program of a language sees.
+NO_METHOD = {f'gmm_{name}' for name in ('context_retain', 'event_import_semaphore', 'tag_pop', 'snapshot_destroy',
+                                        'snapshot_query', 'snapshot_query_block', 'snapshot_query_extent')}
 UNITS = {'ms': {'java': 'millis', 'csharp': 'milliseconds', 'python': 'ms'},
          'us': {'java': 'micros', 'csharp': 'microseconds', 'python': 'us'}}
 SIZES = {'uint32_t': 4, 'int32_t': 4, 'char': 1, 'uint8_t': 1}  # all others have 8 bytes
@@ -252,6 +264,19 @@ class Model:
                 found['buffer'].append((BUFFER_NAMES.get(name, name), function, arguments[1:]))
         return found
 
+    def methods(self):
+        """By function: the class and the method that call it."""
+        made = {}
+        for owner, functions in self.forwarding().items():
+            for name, function, _ in functions:
+                made.setdefault(function.c_name, (owner, name))
+        for c_name in ['gmm_context_create', *(each.c_name for each in self.functions)]:
+            named = re.match('gmm_(?:(heap|event|stream|tag|ticket|lease|watcher)_)?(?:try_)?(.*)', c_name)
+            owner, verb = named.groups('context')
+            own = METHOD_NAMES.get(c_name, 'close' if verb == 'destroy' else verb)
+            made.setdefault(c_name, tuple(own.split('.')) if '.' in own else (owner, own))
+        return {c_name: made[c_name] for c_name in sorted(made.keys() - NO_METHOD)}
+
     def is_unbounded(self, described):
         """Whether a number may stand for all bits, so that it may be negative in a language without a sign."""
         special = [name for name, value in self.constants.items() if value == 0xffffffffffffffff]
@@ -335,6 +360,11 @@ class Compiled(Writer):
             words = {word: self.fill(word, owner) for word in ('base', 'parameters', 'passed')}
             name = self.pascal(owner)
             self.save(f'{name}Calls', self.fill('calls', owner=owner, name=name, methods=methods, **words))
+
+        self.save('Methods', self.fill('methods', items=',\n'.join(
+            self.fill('called_by', c_name=c_name, owner=self.fill('owner', owner, name=self.pascal(owner)),
+                      method=self.fill('called', name) or self.case(self.fill('renamed', name) or name)).rstrip()
+            for c_name, (owner, name) in self.model.methods().items())))
 
     def save(self, name, body):
         members = HERE.parent / self.language / 'members' / f'{name}{self.suffix}'

@@ -25,34 +25,9 @@ namespace Gmm
         {
         }
 
-        private static readonly Type[] Classes =
-        {
-            typeof(GmmHeap), typeof(GmmLease), typeof(GmmStream), typeof(GmmTag), typeof(GmmTicket), typeof(GmmWatcher),
-            typeof(GmmContext),
-        };
-
-        /// <summary>
-        /// A message of the library, with the method in the place of each function of C that has one of its name.
-        /// </summary>
-        private static string InCSharp(string message) =>
-            Regex.Replace(message, @"\bgmm_(\w+)", found => MethodOf(found.Groups[1].Value) ?? found.Value);
-
-        private static string MethodOf(string function)
-        {
-            foreach (Type each in Classes)
-            {
-                string noun = each.Name.Substring("Gmm".Length).ToLowerInvariant() + "_";
-                bool isOwn = function.StartsWith(noun, StringComparison.Ordinal);
-                string verb = isOwn ? function.Substring(noun.Length) : function;
-                string name = Regex.Replace("_" + (verb == "query" ? "info" : verb), @"_(\w)",
-                    letter => letter.Groups[1].Value.ToUpperInvariant());
-                if ((isOwn || each == typeof(GmmContext)) && each.GetMember(name).Length != 0)
-                {
-                    return each.Name + "." + name;
-                }
-            }
-            return null;
-        }
+        /// <summary>A message of the library, with the method in the place of each function of C.</summary>
+        private static string InCSharp(string message) => Regex.Replace(message, @"\bgmm_\w+",
+            found => Methods.Of.TryGetValue(found.Value, out string method) ? method : found.Value);
 
         internal static GmmException Of(int code, int nativeCode, string name, string message)
         {

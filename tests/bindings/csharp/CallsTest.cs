@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
+using System.Collections.Generic;
 using System.Linq;
 using System.Reflection;
 using System.Runtime.CompilerServices;
@@ -36,6 +37,7 @@ internal sealed class CallsTest
         CallsTest calls = new CallsTest();
         Tap tap = new Tap();
         tap.Test("every method finds its types", Methods);
+        tap.Test("messages name methods that exist", Messages);
         tap.Test("answers", calls.Answers);
         tap.Test("options", calls.AllOptions);
         tap.Test("errors", calls.Errors);
@@ -70,6 +72,18 @@ internal sealed class CallsTest
             {
                 RuntimeHelpers.PrepareMethod(method.MethodHandle);
             }
+        }
+    }
+
+    private static void Messages()
+    {
+        Assembly assembly = typeof(GmmContext).Assembly;
+        object names = assembly.GetType("Gmm.Methods").GetField("Of", BindingFlags.Static | BindingFlags.NonPublic)
+            .GetValue(null);
+        foreach (string method in ((Dictionary<string, string>)names).Values)
+        {
+            string[] words = method.Split(new[] { '.' }, 2);
+            Check(assembly.GetType("Gmm." + words[0]).GetMember(words[1]).Length != 0, method);
         }
     }
 

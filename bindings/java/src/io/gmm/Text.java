@@ -2,10 +2,7 @@
 package io.gmm;
 
 import java.nio.charset.StandardCharsets;
-import java.util.Arrays;
-import java.util.List;
 import java.util.Locale;
-import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
@@ -13,9 +10,7 @@ import java.util.regex.Pattern;
  * bytes.
  */
 final class Text {
-    private static final Pattern FUNCTION = Pattern.compile("\\bgmm_(\\w+)");
-    private static final List<Class<?>> CLASSES =
-        List.of(Heap.class, Lease.class, Stream.class, Tag.class, Ticket.class, Watcher.class, Context.class);
+    private static final Pattern FUNCTION = Pattern.compile("\\bgmm_\\w+");
 
     private Text() {}
 
@@ -27,24 +22,9 @@ final class Text {
         return text == null ? null : new String(text, StandardCharsets.UTF_8);
     }
 
-    /** A message of the library, with the method in the place of each function of C that has one of its name. */
+    /** A message of the library, with the method in the place of each function of C. */
     static String inJava(String message) {
-        return FUNCTION.matcher(message).replaceAll(
-            found -> Matcher.quoteReplacement(methodOf(found.group(1), found.group())));
-    }
-
-    private static String methodOf(String function, String otherwise) {
-        for (Class<?> each : CLASSES) {
-            String noun = each.getSimpleName().toLowerCase(Locale.ROOT) + "_";
-            String verb = function.startsWith(noun) ? function.substring(noun.length()) : function;
-            String name = Pattern.compile("_(\\w)").matcher(verb.equals("query") ? "info" : verb)
-                .replaceAll(letter -> letter.group(1).toUpperCase(Locale.ROOT));
-            if ((verb != function || each == Context.class)
-                    && Arrays.stream(each.getMethods()).anyMatch(method -> method.getName().equals(name))) {
-                return each.getSimpleName() + "." + name;
-            }
-        }
-        return otherwise;
+        return FUNCTION.matcher(message).replaceAll(found -> Methods.OF.getOrDefault(found.group(), found.group()));
     }
 
     /** Bytes in words: 1536 is "1.5 KiB". */

@@ -115,8 +115,13 @@ final class CallbackTest {
         String text = fails(GmmOutOfMemoryException.class, () -> context.alloc(65L << 20, Kind.VMM)).toString();
         check(text.startsWith("io.gmm.GmmOutOfMemoryException: GMM_ERROR_LIMIT_EXCEEDED (")
                 && text.contains(": Context.alloc of 68157440 bytes failed."), text);
-        same("Lease.request(): x; Context.trim, Tag.info() and gmm_no_such()",
-            Text.inJava("gmm_lease_request(): x; gmm_trim, gmm_tag_query() and gmm_no_such()"), "names of methods");
+        same("Lease.request(): x; Context.heap, Tag.info() and gmm_no_such()",
+            Text.inJava("gmm_lease_request(): x; gmm_heap_create, gmm_tag_query() and gmm_no_such()"), "a message");
+        for (String method : Methods.OF.values()) {
+            String[] names = method.split("[.]");
+            check(Arrays.stream(Class.forName("io.gmm." + names[0]).getMethods())
+                .anyMatch(each -> each.getName().equals(names[1])), "messages name " + method);
+        }
         context.setLimit(null, Context.NO_LIMIT);
         asked.clear();
         try (Context small = Context.open()) {
