@@ -283,6 +283,7 @@ void one_object_owns_a_tag() {
     CHECK(moved && !moved.is_own() && moved == first.get());
   }
   CHECK_EQUAL(MUST(first.query()).contents, GMM_CONTENTS_HOST);
+  FAILS(open_context().alloc(100, of_kind(GMM_KIND_VMM, first)), GMM_ERROR_INVALID_TAG);  // another context's
   FAILS(gmm::tag::create(context, "shared", gmm::tag_desc()), GMM_ERROR_INVALID_VALUE);
   // A tag that was made without an object has no owner until an object takes it over.
   gmm_tag plain = 0;
