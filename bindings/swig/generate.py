@@ -315,6 +315,13 @@ class Writer:
     def type_name(self, c_name):
         return self.pascal(TYPE_NAMES.get(c_name) or re.sub('_desc$', '_options', c_name[len('gmm_'):]))
 
+    def methods(self, between):
+        """The lines of a table: the method by which a message names a function."""
+        return between.join(
+            self.fill('called_by', c_name=c_name, method=self.fill('called', c_name[len('gmm_'):]) or '.'.join(
+                [self.fill('owner', owner, name=self.pascal(owner)), self.case(self.fill('renamed', name) or name)])
+            ).rstrip() for c_name, (owner, name) in self.model.methods().items())
+
     def paragraphs(self, doc):
         return [' '.join(part.split()) for part in re.split(r'\n\s*\n', doc) if part.strip()]
 
@@ -361,10 +368,7 @@ class Compiled(Writer):
             name = self.pascal(owner)
             self.save(f'{name}Calls', self.fill('calls', owner=owner, name=name, methods=methods, **words))
 
-        self.save('Methods', self.fill('methods', items=',\n'.join(
-            self.fill('called_by', c_name=c_name, owner=self.fill('owner', owner, name=self.pascal(owner)),
-                      method=self.fill('called', name) or self.case(self.fill('renamed', name) or name)).rstrip()
-            for c_name, (owner, name) in self.model.methods().items())))
+        self.save('Methods', self.fill('methods', items=self.methods(',\n')))
 
     def save(self, name, body):
         members = HERE.parent / self.language / 'members' / f'{name}{self.suffix}'
@@ -535,7 +539,7 @@ class CSharp(Compiled):
 
 class Python(Writer):
     """A module of enums and of answers, which are named tuples; and for SWIG, the fields of options in C."""
-    language = 'python'
+    language, case = 'python', staticmethod(str)
 
     def doc(self, doc, otherwise, indent='    '):
         text = '\n\n'.join(self.text(doc, otherwise)).replace('\\', '\\\\').replace('"', "'")
@@ -561,7 +565,7 @@ class Python(Writer):
         classes += [self.answer(struct) for struct in self.model.values if not struct.is_options]
         constants = [f'{name[len("GMM_"):]} = {value}' for name, value in self.model.constants.items()]
         (self.out / 'values.py').write_text(self.fill(
-            'file', constants='\n'.join(constants), classes='\n\n'.join(classes).rstrip()))
+            'file', methods=self.methods(',\n'), constants='\n'.join(constants), classes='\n\n'.join(classes).rstrip()))
         (self.out / 'values.i').write_text(self.typemaps())
 
     def enum(self, one):
