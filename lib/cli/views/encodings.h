@@ -40,14 +40,16 @@ class Message {
     return *this;
   }
   Message &text(uint32_t field, const char *value) { return bytes(field, value, std::strlen(value)); }
-  Message &message(uint32_t field, const Message &value) { return bytes(field, value.bytes_.data(), value.size()); }
+  Message &message(uint32_t field, const Message &value) {
+    is_whole_ = is_whole_ && value.is_whole_;
+    return bytes(field, value.bytes_.data(), value.size());
+  }
   // Numbers of a repeated field, packed.
   Message &varint(uint64_t value) {
     for (; value >= 0x80; value >>= 7) push(static_cast<uint8_t>(value | 0x80));
     push(static_cast<uint8_t>(value));
     return *this;
   }
-  void clear() { bytes_.clear(); }
   const uint8_t *data() const { return bytes_.data(); }
   uint64_t size() const { return bytes_.size(); }
   bool is_whole() const { return is_whole_; }  // false: there was no memory

@@ -34,8 +34,11 @@ class Writer {
   uint64_t counter_track(uint64_t bytes, Series series) const {
     return process_track() + (uint64_t{1} << 32) + bytes * kSeriesCount + series;
   }
-  void put(uint64_t time, const Message &event);
-  void put_track(const Message &track);
+  void put(const Message &packet);
+  void put(uint64_t time, const Message &event) {
+    put(Message().number(kTimestamp, time).number(kSequence, index_ + 1).message(kEvent, event));
+  }
+  void put_track(const Message &track) { put(Message().number(kSequence, index_ + 1).message(kTrack, track)); }
   void put_tracks();
   void put_counters(const Walk &walk);
   void put_operation(const Walk &walk);
@@ -54,19 +57,11 @@ class Writer {
   bool is_whole_ = true;
 };
 
-void Writer::put(uint64_t time, const Message &event) {
-  Message packet, whole;
-  packet.number(kTimestamp, time).number(kSequence, index_ + 1).message(kEvent, event);
+void Writer::put(const Message &packet) {
+  Message whole;
   whole.message(kPacket, packet);
   std::fwrite(whole.data(), 1, whole.size(), out_);
-  is_whole_ = is_whole_ && whole.is_whole() && event.is_whole() && packet.is_whole();
-}
-
-void Writer::put_track(const Message &track) {
-  Message whole;
-  whole.message(kPacket, Message().number(kSequence, index_ + 1).message(kTrack, track));
-  std::fwrite(whole.data(), 1, whole.size(), out_);
-  is_whole_ = is_whole_ && whole.is_whole() && track.is_whole();
+  is_whole_ = is_whole_ && whole.is_whole();
 }
 
 void Writer::put_tracks() {

@@ -119,7 +119,6 @@ void Profile::put(const trace &of, const WalkGroup &group, bool is_paused) {
   label(&sample, "state", is_paused ? "paused" : "active");
   if (group.name()[0] != '\0') label(&sample, "name", group.name());
   profile_.message(kSample, sample);
-  is_whole_ = is_whole_ && sample.is_whole();
 }
 
 bool Profile::write(uint64_t moment, FILE *out) {
