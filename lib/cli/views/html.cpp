@@ -147,7 +147,7 @@ void Writer::put_moment(const char *name, uint64_t time) {
   for (uint64_t i = 0; i < std::min(holders.size(), kMostHolders); ++i) {
     std::fputs(i == 0 ? "[" : ",\n[", out_);
     put_place(holders[i].block);
-    put_json(out_, holders[i].name());
+    put_json(out_, holders[i].block.name);
     std::fprintf(out_, ",%" PRIu64 ",%" PRIu64 "]", holders[i].live_bytes, holders[i].live);
   }
   std::sort(blocks.begin(), blocks.end(),

@@ -34,7 +34,7 @@ class Writer {
 
 void Writer::put_frames(const trace &of, const WalkBlock &block) {
   std::fputs(",\"frames\":[", out_);
-  if (block.name != nullptr && block.name[0] != '\0') {
+  if (block.name[0] != '\0') {
     std::fputs("{\"name\":", out_);
     put_json(out_, block.name);
     std::fputs(",\"filename\":\"block\",\"line\":0},", out_);

@@ -109,7 +109,7 @@ void Profile::put(const trace &of, const WalkGroup &group, bool is_paused) {
   const char *device = devices_[static_cast<uint32_t>(place.device) % 16];
   const char *tag = tag_name(of, place.tag);
   Message sample;
-  if (group.name()[0] != '\0') sample.number(1, location(group.name()));
+  if (group.block.name[0] != '\0') sample.number(1, location(group.block.name));
   sample.number(1, location(tag)).number(1, location(kind_text(place.kind))).number(1, location(device));
   for (const uint64_t value : {group.allocated, group.allocated_bytes, group.live, group.live_bytes})
     sample.number(2, value);
@@ -117,7 +117,7 @@ void Profile::put(const trace &of, const WalkGroup &group, bool is_paused) {
   label(&sample, "kind", kind_text(place.kind));
   label(&sample, "tag", tag);
   label(&sample, "state", is_paused ? "paused" : "active");
-  if (group.name()[0] != '\0') label(&sample, "name", group.name());
+  if (group.block.name[0] != '\0') label(&sample, "name", group.block.name);
   profile_.message(kSample, sample);
 }
 

@@ -30,7 +30,7 @@ void print_block(FILE *out, const trace &of, const trace_event &event, const Wal
   std::fprintf(out, "block %-7" PRIu32 " %14" PRIu64 " bytes  0x%-12" PRIx64 "  device %d %-7s %s, stream 0x%" PRIx64,
                event.block, alloc.size, alloc.address, alloc.device, kind_text(alloc.kind), tag_name(of, alloc.tag),
                of.streams[event.stream]);
-  if (block.name != nullptr && block.name[0] != '\0') std::fprintf(out, ", \"%s\"", block.name);
+  if (block.name[0] != '\0') std::fprintf(out, ", \"%s\"", block.name);
 }
 
 void print_operation(FILE *out, const trace &of, const trace_event &event) {
@@ -80,7 +80,7 @@ void print_row(FILE *out, const Walk &walk) {
   std::fputc(',', out);
   if (block != nullptr) std::fprintf(out, "0x%" PRIx64, of.streams[event.stream]);
   std::fputc(',', out);
-  if (block != nullptr && block->name != nullptr) print_quoted(out, block->name);
+  if (block != nullptr && block->name[0] != '\0') print_quoted(out, block->name);
   std::fputc(',', out);
   if (event.type == TRACE_FAILED) {
     std::fprintf(out, "%s,", gmm_result_name(event.result));

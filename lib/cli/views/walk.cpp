@@ -36,10 +36,10 @@ WalkGroup &group_of(const WalkBlock &block, WalkGroups *groups) {
   const WalkGroup made{block};
   const trace_event &place = *block.alloc;
   const auto number = uint64_t{place.tag} << 32 | uint64_t{place.kind} << 16 | static_cast<uint16_t>(place.device);
-  return groups->find_or_add(hash_of_text(made.name(), kHashStart ^ number), made, [&](const WalkGroup &group) {
+  return groups->find_or_add(hash_of_text(block.name, kHashStart ^ number), made, [&](const WalkGroup &group) {
     const trace_event &of = *group.block.alloc;
     return of.tag == place.tag && of.kind == place.kind && of.device == place.device &&
-           std::strcmp(group.name(), made.name()) == 0;
+           std::strcmp(group.block.name, block.name) == 0;
   });
 }
 

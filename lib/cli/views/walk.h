@@ -16,7 +16,7 @@ namespace gmm {
 // A block while it lives.
 struct WalkBlock {
   const trace_event *alloc = nullptr;
-  const char *name = nullptr;
+  const char *name = "";
 };
 
 // The bytes of a tag on a device.
@@ -56,7 +56,6 @@ struct WalkGroup {
   WalkBlock block;  // one of them
   uint64_t allocated = 0, allocated_bytes = 0, live = 0, live_bytes = 0;
 
-  const char *name() const { return block.name == nullptr ? "" : block.name; }
   void add_live(const WalkBlock &of) {
     ++live;
     live_bytes += of.alloc->size;
