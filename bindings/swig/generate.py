@@ -504,7 +504,7 @@ class CSharp(Compiled):
 
 
 class Python(Writer):
-    """A module of enums and of answers, which are named tuples; and for SWIG, the fields of options in C."""
+    """A module of enums, of answers, which are named tuples, and of functions that make the bytes of options."""
     language = 'python'
 
     def doc(self, doc, otherwise, indent='    '):
@@ -528,11 +528,12 @@ class Python(Writer):
     def write(self):
         self.out.mkdir(parents=True, exist_ok=True)
         classes = [self.enum(one) for one in self.model.enums if not one.c_name or one.c_name in self.model.types]
-        classes += [self.answer(struct) for struct in self.model.values if not struct.is_options]
+        classes += [self.options(struct) if struct.is_options else self.answer(struct) for struct in self.model.values]
         constants = [f'{name[len("GMM_"):]} = {value}' for name, value in self.model.constants.items()]
         (self.out / 'values.py').write_text(self.fill(
             'file', constants='\n'.join(constants), classes='\n\n'.join(classes).rstrip()))
-        (self.out / 'values.i').write_text(self.typemaps())
+        (self.out / 'values.i').write_text(''.join(
+            f'GMM_HANDLE({name}, HANDLE_{name[len("gmm_"):].upper()})\n' for name in self.model.handles))
 
     def enum(self, one):
         body = self.doc(one.doc, self.enum_name(one))
@@ -542,44 +543,41 @@ class Python(Writer):
         return self.fill('enum', name=self.enum_name(one), base='IntEnum' if one.c_name else 'IntFlag',
                          body=body.rstrip())
 
+    def layout(self, struct):
+        """The format of a struct for Python's module struct."""
+        sizes = [(field, field.size * max(field.count, 1)) for field in struct.fields]
+        return ''.join(f'{size}x' if field.kind == 'skip' else f'{size}s' if field.count else field.code
+                       for field, size in sizes)
+
     def answer(self, struct):
-        name, layout = self.type_name(struct.c_name), '='
-        shown = [field for field in struct.fields if field.kind != 'skip']
-        for field in struct.fields:
-            size = field.size * max(field.count, 1)
-            layout += f'{size}x' if field not in shown else f'{size}s' if field.count else field.code
+        name, shown = self.type_name(struct.c_name), [field for field in struct.fields if field.kind != 'skip']
         body, kinds = self.doc(struct.doc, name), [self.type_of(field) for field in shown]
         for field, kind in zip(shown, kinds):
             kind = f'tuple{kind[:-1]}, ...]' if field.kind == 'mask' else kind
             body += f'    {field.c_name}: {kind}\n' + self.doc(field.doc, field.c_name)
-        return self.fill('answer', name=name, c_name=struct.c_name, body=body, layout=layout, kinds=', '.join(kinds),
-                         addresses=[field.c_name for field in shown if field.kind == 'address'])
+        return self.fill('answer', name=name, c_name=struct.c_name, body=body, layout=self.layout(struct),
+                         kinds=', '.join(kinds), addresses=[each.c_name for each in shown if each.kind == 'address'])
 
-    def typemaps(self):
-        """For SWIG: the handles and structs, with the tables by which fields.c reads options."""
-        made = ''.join(f'GMM_HANDLE({name}, HANDLE_{name[len("gmm_"):].upper()})\n' for name in self.model.handles)
-        for struct in self.model.structs.values():
-            is_value, kind = struct in self.model.values, 'OPTIONS' if struct.is_options else 'ANSWER'
-            if is_value and struct.is_options:
-                elements = [self.model.structs.get(field.c_type) for field in struct.fields if field.pointer]
-                made += ''.join(map(self.table, [*filter(None, elements), struct]))
-            made += f'GMM_{kind}({struct.c_name})\n' if is_value else f'%ignore {struct.c_name};\n'
-        return made
-
-    def table(self, struct):
-        """The fields of a struct as fields.c reads them. A host allocator stays in C."""
-        rows = ''
+    def options(self, struct):
+        """The function that makes the bytes of options, by what _pack() writes for each: form, place, and more."""
+        writes = {}
         for field in struct.fields:
-            is_list, is_struct = field.kind in ('list', 'map'), field.c_type in self.model.structs
-            code = 'L' if is_list else 'P' if field.pointer else field.code
-            code = {'callback': 'C', 'text': 's'}.get(field.kind, code)
-            more = f', .callback = (void (*)(void))callback_{field.c_type[len("gmm_"):-len("_callback")]}'
-            if is_list:
-                element = f'&{field.c_type}_struct' if is_struct else 'NULL'
-                more = f', .count_at = {struct.count_of(field).at}, .element = {element}'
-            if field.c_name not in ('struct_size', 'reserved') and (code in 'CL' or not is_struct):
-                rows += f'    {{"{field.c_name}", \'{code}\', {field.at}{more if code in "CL" else ""}}},\n'
-        return self.fill('table', name=struct.c_name, rows=rows, has_size=int(struct in self.model.values))
+            form, more = field.kind, None
+            if form == 'callback':
+                more = f'callback_{field.c_type[len("gmm_"):-len("_callback")]}'
+            elif form in ('list', 'map'):
+                element = self.model.structs.get(field.c_type)
+                form, more = 'list', (self.layout(element) if element else 'I', struct.count_of(field).at)
+            elif form == 'flags':
+                flags = field.at
+            elif form != 'text':
+                form = field.code
+            if field.kind not in ('skip', 'flags'):
+                writes[field.c_name] = [(form, field.at, more)]
+            if field.applies:
+                writes[field.c_name].append(('given', flags, field.applies.value))
+            writes.update((each.c_name.lower(), [('flag', field.at, each.item.value)]) for each in field.flags)
+        return self.fill('options', name=struct.c_name[len('gmm_'):], size=struct.size, writes=writes)
 
 
 def main():

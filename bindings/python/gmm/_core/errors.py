@@ -86,25 +86,25 @@ def size(count):
 # Classes by the noun that a function's name begins with. All other functions are methods of Context.
 _NOUNS = {noun: noun.capitalize() for noun in ("event", "heap", "lease", "stream", "ticket", "watcher")}
 _VERBS = {"destroy": "close", "query": "info"}
-# Functions whose Python name does not follow from that.
+# Functions whose Python name does not follow from that, by the class; behind a colon another name.
+_METHODS = {
+    "Buffer": "advise backup_map:backup_view backup_read:backup fill ipc_close:close ipc_export_fd ipc_export_legacy "
+              "move prefetch record_use",
+    "Context": "backup_configure:set_backup backup_discard:discard_backup backup_query:backup_info "
+               "backup_reserve:prepare_backup context_query:info context_release:close "
+               "context_set_decommit:decommit_after_ms context_set_oom_handler:set_oom_handler defer_begin:defer "
+               "device_query:device_info event_import:ipc_import_event ipc_import_fd:import_fd limit_set:set_limit "
+               "resume_wait:wait_ready snapshot_write:snapshot stats_query:stats stream_forget:forget_stream "
+               "tag_find:tag tag_list:tags tag_query:tag_info tag_set_default:set_process_default_tag "
+               "trace_begin:trace",
+    "Event": "event_export:ipc_export event_query:done", "Lease": "lease_return:release", "lease": "lease_list:status",
+    "Pin": "unpin:close", "Stream": "stream_wait_event:wait", "Tag": "tag_configure:update tag_destroy:destroy"}
 _FUNCTIONS = {
-    "advise": "Buffer.advise", "backup_configure": "Context.set_backup", "backup_discard": "Context.discard_backup",
-    "backup_map": "Buffer.backup_view", "backup_query": "Context.backup_info", "backup_read": "Buffer.backup",
-    "backup_reserve": "Context.prepare_backup", "context_create": "Context", "context_query": "Context.info",
-    "context_release": "Context.close", "context_set_decommit": "Context.decommit_after_ms",
-    "context_set_oom_handler": "Context.set_oom_handler", "defer_begin": "Context.defer",
-    "defer_end": "the end of Context.defer", "device_query": "Context.device_info", "event_export": "Event.ipc_export",
-    "event_import": "Context.ipc_import_event", "event_query": "Event.done", "fill": "Buffer.fill",
-    "ipc_close": "Buffer.close", "ipc_export_fd": "Buffer.ipc_export_fd",
-    "ipc_export_legacy": "Buffer.ipc_export_legacy", "ipc_import_fd": "Context.import_fd", "lease_create": "Lease",
-    "lease_list": "lease.status", "lease_return": "Lease.release", "limit_set": "Context.set_limit",
-    "move": "Buffer.move", "prefetch": "Buffer.prefetch", "record_use": "Buffer.record_use",
-    "resume_wait": "Context.wait_ready", "snapshot_write": "Context.snapshot", "stats_query": "Context.stats",
-    "stream_forget": "Context.forget_stream", "stream_wait_event": "Stream.wait", "tag_configure": "Tag.update",
-    "tag_destroy": "Tag.destroy", "tag_find": "Context.tag", "tag_list": "Context.tags",
+    **{name.partition(":")[0]: f"{owner}.{name.rpartition(':')[2]}"
+       for owner, names in _METHODS.items() for name in names.split()},
+    "context_create": "Context", "lease_create": "Lease", "defer_end": "the end of Context.defer",
     "tag_pop": "the end of a with block of a tag", "tag_push": "the with block of a tag",
-    "tag_query": "Context.tag_info", "tag_set_default": "Context.set_process_default_tag",
-    "trace_begin": "Context.trace", "trace_end": "the end of Context.trace", "unpin": "Pin.close"}
+    "trace_end": "the end of Context.trace"}
 _CONSTANTS = {
     "GMM_ALLOC_COMM": "comm=True", "GMM_ALLOC_DEDICATED": "dedicated=True", "GMM_DECOMMIT_NEVER": "None",
     "GMM_DEVICE_HOST": "HOST", "GMM_EVENT_SHARED": "ipc=True", "GMM_HEAP_EXPORTABLE": "exportable=True",
