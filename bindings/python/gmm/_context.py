@@ -13,9 +13,8 @@ from gmm import _native as native
 from gmm._core import sycl
 from gmm._core.array import Array, array, asarray, empty, from_dlpack, host_view, zeros
 from gmm._core.buffer import Buffer, Heap, Pin
-from gmm._core.enums import (
-    Backend, FdType, Kind, LogLevel, WatchEvent, as_kind, by_name, milliseconds, tag_number)
-from gmm._core.errors import ERRORS, Error, size
+from gmm._core.enums import Backend, FdType, Kind, LogLevel, WatchEvent, as_kind, by_name, milliseconds, tag_number
+from gmm._core.errors import Error, InvalidSizeError, InvalidTagError, size
 from gmm._core.stream import Event, Stream
 from gmm._core.tag import Tag
 from gmm._core.ticket import Pausing, Scope, wait_in_slices
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from gmm._core.typing import Address, ContentsLike, FdTypeLike, KindLike, OnWatch, Path, TagLike
 
-InvalidTagError = ERRORS["InvalidTagError"]
 contexts = weakref.WeakSet()  # all contexts that were opened in this process and still live, closed ones too
 os.register_at_fork(after_in_child=contexts.clear)
 
@@ -400,8 +398,8 @@ class Context(Pausing, native.Handle):
             info = self.query(buffer)
             rest = info.base + info.size - buffer.address
             if nbytes is not None and nbytes > rest:
-                raise ERRORS["InvalidSizeError"](f"{nbytes} bytes of another process's memory were asked for; "
-                                                 f"its block has {rest} bytes from the address on")
+                raise InvalidSizeError(f"{nbytes} bytes of another process's memory were asked for; "
+                                       f"its block has {rest} bytes from the address on")
             buffer._nbytes = rest if nbytes is None else nbytes
         except BaseException:
             buffer.free()

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from gmm import _native as native
 from gmm._core.enums import Contents, milliseconds, tag_number
-from gmm._core.errors import ERRORS, Error, size
+from gmm._core.errors import BusyError, Error, size
 from gmm._core.ticket import Scope, Ticket
 from gmm._core.values import (
     LEASE_WITHDRAW, LeaseAsk, LeaseEntryInfo, LeaseInfo, LeaseState, lease_desc, lease_request_desc)
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["Lease", "LeaseAsk", "LeaseEntryInfo", "LeaseInfo", "LeaseState", "status", "use"]
 
 _MOST_MS = 86400 * 1000
-
-BusyError = ERRORS["BusyError"]
 
 
 def _called(asked):
