@@ -202,29 +202,26 @@ class Context(Pausing, native.Handle):
 
     def stream(self, device: int = 0) -> Stream:
         """Makes a Stream."""
-        made = Stream()
-        made.device = device
-        made._open("stream", self, native.gmm_stream_create, self, stream_desc(device=device))
-        self._parts.add(made)
-        return made
+        return self._part(Stream(), "stream", device, native.gmm_stream_create, self, stream_desc(device=device))
 
     def event(self, device: int = 0, *, ipc: bool = False) -> Event:
         """Makes an Event. ipc: other processes can wait for it, see Event.ipc_export()."""
-        return self._event(device, None, native.gmm_event_create, self, event_desc(device=device, shared=ipc))
+        options = event_desc(device=device, shared=ipc)
+        return self._part(Event(), "event", device, native.gmm_event_create, self, options)
 
     def ipc_import_event(self, handle: bytes, *, device: int = 0, timeout: float | None = None) -> Event:
         """Opens another process's event, for Stream.wait(), Event.synchronize() and Event.done.
 
         They see what the process that made the event recorded last. Only that process records.
         """
-        handle = bytes(memoryview(handle))
-        options = ipc_import_desc(device=device, timeout_ms=milliseconds(timeout))
-        return self._event(device, handle, native.gmm_event_import, self, handle, options)
+        made, options = Event(), ipc_import_desc(device=device, timeout_ms=milliseconds(timeout))
+        made._held = bytes(memoryview(handle))  # by which it can be sent on
+        return self._part(made, "event", device, native.gmm_event_import, self, made._held, options)
 
-    def _event(self, device, held, *call):
-        made = Event()
-        made.device, made._held = device, held
-        made._open("event", self, *call)
+    def _part(self, made, kind, device, *call):
+        """Opens a stream or an event, which ends before the context."""
+        made.device = device
+        made._open(kind, self, *call)
         self._parts.add(made)
         return made
 

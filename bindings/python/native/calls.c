@@ -168,10 +168,9 @@ int native_init(PyObject *module) {
       PyModule_AddType(module, &View_Type) < 0 || PyModule_AddFunctions(module, functions) < 0 ||
       PyModule_AddFunctions(module, view_functions) < 0 || PyModule_AddFunctions(module, callback_functions) < 0 ||
       native_add_method(module, "scope_enter", &PyBaseObject_Type, &scope_enter_def) < 0 ||
-      native_add_method(module, "scope_exit", &PyBaseObject_Type, &scope_exit_def) < 0)
-    return -1;
-  /* Options hold them as numbers. */
-  if (PyModule_AddIntConstant(module, "callback_log", (long)callback_log) < 0 ||
+      native_add_method(module, "scope_exit", &PyBaseObject_Type, &scope_exit_def) < 0 ||
+      /* Options hold these as numbers. */
+      PyModule_AddIntConstant(module, "callback_log", (long)callback_log) < 0 ||
       PyModule_AddIntConstant(module, "callback_progress", (long)callback_progress) < 0 ||
       PyModule_AddIntConstant(module, "callback_watch", (long)callback_watch) < 0 ||
       PyModule_AddIntConstant(module, "callback_lease_ask", (long)callback_lease_ask) < 0)
