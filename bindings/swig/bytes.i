@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For Java and C#: no class is made of a struct. Handles are addresses, options and answers are bytes. */
+/* No class is made of a struct. Handles are addresses, options and answers are bytes. */
 %rename("$ignore", %$isclass) "";
 %rename("$ignore", %$ismember) "";
 %apply void *GMM_ADDRESS { SWIGTYPE * }

@@ -37,51 +37,24 @@ import textwrap
 
 HERE = pathlib.Path(__file__).parent
 
-# Names that the rules do not give, which the languages have used since their first version.
-TYPE_NAMES = {'gmm_tag_info': 'pause_info', 'gmm_stats_info': 'statistics', 'gmm_scope_desc': 'scope',
-              'gmm_ipc_legacy_info': 'legacy_handle', 'gmm_lease_request_desc': 'lease_request',
-              # the interfaces of a language that stand for callbacks
-              'gmm_log_callback': 'logger', 'gmm_progress_callback': 'progress',
-              'gmm_lease_ask_callback': 'lease_handler'}
-FIELD_NAMES = {'gmm_context_desc.log': 'logger', 'gmm_lease_desc.floor_bytes': 'floor'}
+
+def read_words(lines):
+    """Lines `name text | kind kind: text`: the texts by name, or by name and kind."""
+    return {f'{word} {kind}'.strip(): text for word, entries in re.findall(r'^(\w+) (.*)', lines, re.M)
+            for kinds, text in re.findall(r'(?:([\w. ]+): )?(.+?)(?: \| |$)', entries) for kind in kinds.split() or ['']}
+
+
+def named(word, c_name, otherwise='', names=read_words((HERE / 'names.template').read_text())):
+    """The entry of names.template for a name, which has no gmm_ there."""
+    return names.get(f'{word} {c_name[len("gmm_"):]}', otherwise)
+
+
 # Flags that a program passes around are an enum of their own.
 EVENTS = 'GMM_WATCH_'
-# Lists and callbacks that a call gets beside the options.
-ARGUMENTS = {'gmm_pause_desc.tags', 'gmm_watch_desc.callback'}
-# Classes that only the hand-written layers use.
-INTERNAL = {'gmm_ipc_fd_info', 'gmm_snapshot_info', 'gmm_pin_desc', 'gmm_ipc_import_desc', 'gmm_ipc_fd_desc',
-            'gmm_stream_desc', 'gmm_event_desc'}
 # Made of functions, so C and C++ alone have it; and the elements of a list that is a map.
 LEFT_OUT = ('gmm_semaphore_', 'gmm_lease_amount')
 # The classes of handles that have forwarding methods. A tag is a number of its context, a buffer a block of it.
 OWNERS = {f'gmm_{name}': name for name in ('context', 'heap', 'event', 'ticket', 'lease')}
-# A method that is written by hand has its class before it.
-METHOD_NAMES = {f'gmm_{name}': own for name, own in {
-    'context_set_decommit': 'set_decommit_after_ms', 'device_query': 'device', 'ipc_configure': 'configure_ipc',
-    'ipc_export': 'export_handle', 'event_export': 'export_handle', 'ipc_export_legacy': 'export_legacy',
-    'tag_configure': 'update', 'tag_find': 'find_tag', 'tag_set_default': 'set_process_default_tag',
-    'backup_configure': 'set_backup', 'backup_reserve': 'prepare_backup', 'backup_query': 'backup_info',
-    'backup_discard': 'discard_backup', 'limit_set': 'set_limit', 'stats_query': 'statistics',
-    'stream_synchronize': 'synchronize', 'stream_forget': 'forget', 'context_create': 'context.open',
-    'context_release': 'context.close', 'context_set_oom_handler': 'context.set_oom_handler',
-    'heap_create': 'context.heap', 'event_create': 'context.event', 'event_import': 'context.import_event',
-    'stream_create': 'context.stream', 'stream_wait_event': 'stream.wait_for', 'tag_create': 'context.tag',
-    'tag_list': 'context.tags', 'lease_create': 'context.lease', 'lease_list': 'context.leases',
-    'lease_return': 'lease.release', 'ipc_import_fd': 'context.import_fd', 'ipc_close': 'buffer.close',
-    'ipc_export_fd': 'buffer.export_fd', 'unpin': 'pin.close', 'resume_wait': 'buffer.wait_ready',
-    'backup_read': 'buffer.backup', 'backup_map': 'buffer.backup_map', 'snapshot_create': 'context.blocks',
-    'snapshot_write': 'context.snapshot', 'defer_begin': 'context.defer', 'defer_end': 'context.defer'}.items()}
-BUFFER_NAMES = {'name': 'set_name', 'resume_range': 'resume'}
-# Functions that are more than a call in the languages: they own, keep, order, or throw something.
-BY_HAND = {f'gmm_{name}' for name in (
-    'context_retain context_release ipc_close ipc_export_fd lease_offer lease_return lease_destroy try_free tag_create '
-    'tag_push tag_pop ticket_commit ticket_cancel ticket_destroy unpin reset defer_begin defer_end stream_create '
-    'stream_destroy event_record event_destroy heap_destroy').split()}
-# Functions whose messages no program of a language sees.
-NO_METHOD = {f'gmm_{name}' for name in ('context_retain', 'event_import_semaphore', 'tag_pop', 'snapshot_destroy',
-                                        'snapshot_query', 'snapshot_query_block', 'snapshot_query_extent')}
-UNITS = {'ms': {'java': 'millis', 'csharp': 'milliseconds', 'python': 'ms'},
-         'us': {'java': 'micros', 'csharp': 'microseconds', 'python': 'us'}}
 SIZES = {'uint32_t': 4, 'int32_t': 4, 'char': 1, 'uint8_t': 1}  # all others have 8 bytes
 
 
@@ -189,7 +162,7 @@ class Model:
             field.code = 'Q' if field.size == 8 else 'i' if number_type == 'int32_t' else 'I'
             struct.size += field.size * max(field.count, 1)
             field.kind = self.kind_of(struct, field)
-            field.is_argument = f'{struct.c_name}.{field.c_name}' in ARGUMENTS
+            field.is_argument = bool(named('argument', f'{struct.c_name}.{field.c_name}'))
             all_flags, field.flags = field.flags, []
             for enum, item in all_flags:
                 name = re.sub('^(PAUSE|RESUME)_', '', item.name)
@@ -250,32 +223,30 @@ class Model:
         for function in self.functions:
             arguments = [(self.argument_kind(*parameter), *parameter) for parameter in function.parameters]
             kinds = [kind for kind, _, _ in arguments]
-            if function.handle not in OWNERS or function.c_name in BY_HAND or None in kinds:
+            if function.handle not in OWNERS or named('by_hand', function.c_name) or None in kinds:
                 continue
             owner = OWNERS[function.handle]
             if arguments[:1] == [('tag', 'gmm_tag', 'tag')] and function.c_name != 'gmm_tag_set_default':
                 owner = 'tag'
-            name = METHOD_NAMES.get(function.c_name, re.sub(f'^gmm_({owner}_)?', '', function.c_name))
+            name = named('named', function.c_name, re.sub(f'^gmm_({owner}_)?', '', function.c_name))
             name = 'info' if function.c_name == f'gmm_{owner}_query' else name
             found[owner].append((name, function, arguments[owner == 'tag':]))
             if 'pause' in kinds:
                 found['tag'].append((name, function, arguments))
             if kinds.count('address') == 1 and kinds[0] == 'address' and function.c_name != 'gmm_free':
-                found['buffer'].append((BUFFER_NAMES.get(name, name), function, arguments[1:]))
+                found['buffer'].append((named('in_buffer', function.c_name, name), function, arguments[1:]))
         return found
 
     def methods(self):
         """By function: the class and the method that call it."""
-        made = {}
-        for owner, functions in self.forwarding().items():
-            for name, function, _ in functions:
-                made.setdefault(function.c_name, (owner, name))
+        made = {function.c_name: (owner, name) for owner, functions in reversed(self.forwarding().items())
+                for name, function, _ in functions}
         for c_name in ['gmm_context_create', *(each.c_name for each in self.functions)]:
-            named = re.match('gmm_(?:(heap|event|stream|tag|ticket|lease|watcher)_)?(?:try_)?(.*)', c_name)
-            owner, verb = named.groups('context')
-            own = METHOD_NAMES.get(c_name, 'close' if verb == 'destroy' else verb)
+            owner, verb = re.match('gmm_(?:(heap|event|stream|tag|ticket|lease|watcher)_)?(?:try_)?(.*)',
+                                   c_name).groups('context')
+            own = named('named', c_name, 'close' if verb == 'destroy' else verb)
             made.setdefault(c_name, tuple(own.split('.')) if '.' in own else (owner, own))
-        return {c_name: made[c_name] for c_name in sorted(made.keys() - NO_METHOD)}
+        return {c_name: made[c_name] for c_name in sorted(made) if not named('unseen', c_name)}
 
     def is_unbounded(self, described):
         """Whether a number may stand for all bits, so that it may be negative in a language without a sign."""
@@ -295,9 +266,7 @@ class Writer:
         for names, text in (each.split('\n', 1) for each in longer):
             word, *kinds = names.split()
             self.texts.update((f'{word} {kind}'.strip(), text) for kind in kinds or [''])
-        for word, entries in re.findall(r'^(\w+) (.*)', words.split('\n', 1)[1], re.M):
-            for kinds, text in re.findall(r'(?:([\w ]+): )?(.+?)(?: \| |$)', entries):
-                self.texts.update((f'{word} {kind}'.strip(), text) for kind in kinds.split() or [''])
+        self.texts.update(read_words(words.split('\n', 1)[1]))
 
     def fill(self, name, kind='', /, **values):
         """The text of a template for a kind, or else that for all."""
@@ -305,7 +274,7 @@ class Writer:
 
     def pascal(self, name):
         words = name.lower().strip('_').split('_')
-        units = [UNITS.get(word, {}).get(self.language, word) if i else word for i, word in enumerate(words)]
+        units = [self.fill('unit', word) or word if i else word for i, word in enumerate(words)]
         return ''.join(word.capitalize() for word in units)
 
     def camel(self, name):
@@ -313,7 +282,7 @@ class Writer:
         return made[0].lower() + made[1:]
 
     def type_name(self, c_name):
-        return self.pascal(TYPE_NAMES.get(c_name) or re.sub('_desc$', '_options', c_name[len('gmm_'):]))
+        return self.pascal(named('type', c_name) or re.sub('_desc$', '_options', c_name[len('gmm_'):]))
 
     def methods(self, between):
         """The lines of a table: the method by which a message names a function."""
@@ -367,7 +336,6 @@ class Compiled(Writer):
             words = {word: self.fill(word, owner) for word in ('base', 'parameters', 'passed')}
             name = self.pascal(owner)
             self.save(f'{name}Calls', self.fill('calls', owner=owner, name=name, methods=methods, **words))
-
         self.save('Methods', self.fill('methods', items=self.methods(',\n')))
 
     def save(self, name, body):
@@ -384,7 +352,7 @@ class Compiled(Writer):
         return self.fill('type', kind) or self.type_name(c_type)
 
     def name_of(self, struct, field):
-        return self.case(FIELD_NAMES.get(f'{struct.c_name}.{field.c_name}', field.c_name))
+        return self.case(named('field', f'{struct.c_name}.{field.c_name}', field.c_name))
 
     def enum(self, enum):
         name, items = self.type_name(enum.c_name) if enum.c_name else self.fill('type', 'event'), [*enum.items]
@@ -417,7 +385,7 @@ class Compiled(Writer):
         return self.fill(
             'class', name=name, members=(members + ends if struct.is_options else ends + members).lstrip('\n'),
             doc=self.doc(f'{struct.doc}\n\n{self.fill("fluent") if struct.is_options else ""}', name, indent=''),
-            access=self.internal if struct.c_name in INTERNAL else 'public ', values=', '.join(shown))
+            access=self.internal if named('internal', struct.c_name) else 'public ', values=', '.join(shown))
 
     def property(self, name, field, own, value):
         """A value of an answer, or a field of options. An element of a map is a number and bytes."""
@@ -538,7 +506,7 @@ class CSharp(Compiled):
 
 
 class Python(Writer):
-    """A module of enums and of answers, which are named tuples; and for SWIG, the fields of options in C."""
+    """A module of enums, of answers, which are named tuples, and of functions that make the bytes of options."""
     language, case = 'python', staticmethod(str)
 
     def doc(self, doc, otherwise, indent='    '):
@@ -562,11 +530,12 @@ class Python(Writer):
     def write(self):
         self.out.mkdir(parents=True, exist_ok=True)
         classes = [self.enum(one) for one in self.model.enums if not one.c_name or one.c_name in self.model.types]
-        classes += [self.answer(struct) for struct in self.model.values if not struct.is_options]
+        classes += [self.options(struct) if struct.is_options else self.answer(struct) for struct in self.model.values]
         constants = [f'{name[len("GMM_"):]} = {value}' for name, value in self.model.constants.items()]
         (self.out / 'values.py').write_text(self.fill(
             'file', methods=self.methods(',\n'), constants='\n'.join(constants), classes='\n\n'.join(classes).rstrip()))
-        (self.out / 'values.i').write_text(self.typemaps())
+        (self.out / 'values.i').write_text(''.join(
+            f'GMM_HANDLE({name}, HANDLE_{name[len("gmm_"):].upper()})\n' for name in self.model.handles))
 
     def enum(self, one):
         body = self.doc(one.doc, self.enum_name(one))
@@ -576,44 +545,38 @@ class Python(Writer):
         return self.fill('enum', name=self.enum_name(one), base='IntEnum' if one.c_name else 'IntFlag',
                          body=body.rstrip())
 
+    def layout(self, struct):
+        """The format of a struct for Python's module struct."""
+        return ''.join(f'{field.size * max(field.count, 1)}{"x" if field.kind == "skip" else "s"}'
+                       if field.count or field.kind == 'skip' else field.code for field in struct.fields)
+
     def answer(self, struct):
-        name, layout = self.type_name(struct.c_name), '='
-        shown = [field for field in struct.fields if field.kind != 'skip']
-        for field in struct.fields:
-            size = field.size * max(field.count, 1)
-            layout += f'{size}x' if field not in shown else f'{size}s' if field.count else field.code
+        name, shown = self.type_name(struct.c_name), [field for field in struct.fields if field.kind != 'skip']
         body, kinds = self.doc(struct.doc, name), [self.type_of(field) for field in shown]
         for field, kind in zip(shown, kinds):
             kind = f'tuple{kind[:-1]}, ...]' if field.kind == 'mask' else kind
             body += f'    {field.c_name}: {kind}\n' + self.doc(field.doc, field.c_name)
-        return self.fill('answer', name=name, c_name=struct.c_name, body=body, layout=layout, kinds=', '.join(kinds),
-                         addresses=[field.c_name for field in shown if field.kind == 'address'])
+        return self.fill('answer', name=name, c_name=struct.c_name, body=body, layout=self.layout(struct),
+                         kinds=', '.join(kinds), addresses=[each.c_name for each in shown if each.kind == 'address'])
 
-    def typemaps(self):
-        """For SWIG: the handles and structs, with the tables by which fields.c reads options."""
-        made = ''.join(f'GMM_HANDLE({name}, HANDLE_{name[len("gmm_"):].upper()})\n' for name in self.model.handles)
-        for struct in self.model.structs.values():
-            is_value, kind = struct in self.model.values, 'OPTIONS' if struct.is_options else 'ANSWER'
-            if is_value and struct.is_options:
-                elements = [self.model.structs.get(field.c_type) for field in struct.fields if field.pointer]
-                made += ''.join(map(self.table, [*filter(None, elements), struct]))
-            made += f'GMM_{kind}({struct.c_name})\n' if is_value else f'%ignore {struct.c_name};\n'
-        return made
-
-    def table(self, struct):
-        """The fields of a struct as fields.c reads them. A host allocator stays in C."""
-        rows = ''
+    def options(self, struct):
+        """The function that makes the bytes of options, by what _pack() writes for each: form, place, and more."""
+        writes = {}
         for field in struct.fields:
-            is_list, is_struct = field.kind in ('list', 'map'), field.c_type in self.model.structs
-            code = 'L' if is_list else 'P' if field.pointer else field.code
-            code = {'callback': 'C', 'text': 's'}.get(field.kind, code)
-            more = f', .callback = (void (*)(void))callback_{field.c_type[len("gmm_"):-len("_callback")]}'
-            if is_list:
-                element = f'&{field.c_type}_struct' if is_struct else 'NULL'
-                more = f', .count_at = {struct.count_of(field).at}, .element = {element}'
-            if field.c_name not in ('struct_size', 'reserved') and (code in 'CL' or not is_struct):
-                rows += f'    {{"{field.c_name}", \'{code}\', {field.at}{more if code in "CL" else ""}}},\n'
-        return self.fill('table', name=struct.c_name, rows=rows, has_size=int(struct in self.model.values))
+            form, more = field.kind if field.kind in ('callback', 'text') else field.code, None
+            if form == 'callback':
+                more = f'callback_{field.c_type[len("gmm_"):-len("_callback")]}'
+            elif field.kind in ('list', 'map'):
+                element = self.model.structs.get(field.c_type)
+                form, more = 'list', (self.layout(element) if element else 'I', struct.count_of(field).at)
+            if field.kind == 'flags':
+                flags = field.at
+            elif field.kind != 'skip':
+                writes[field.c_name] = [(form, field.at, more)]
+            if field.applies:
+                writes[field.c_name].append(('given', flags, field.applies.value))
+            writes.update((each.c_name.lower(), [('flag', field.at, each.item.value)]) for each in field.flags)
+        return self.fill('options', name=struct.c_name[len('gmm_'):], size=struct.size, writes=writes)
 
 
 def main():

@@ -16,11 +16,13 @@ import contextlib
 import ctypes
 import enum
 import json
+import struct
 import sys
 import time
 
 _NOT_AVAILABLE = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
 _MOST_PROCESSES = 4096
+_PROCESS = "IQII"  # nvmlProcessInfo_v2_t begins with the process and its bytes
 
 
 class ProcessState(enum.IntEnum):
@@ -68,16 +70,6 @@ def step(name, pid, milliseconds=0):
         raise unheard
 
 
-class _Memory(ctypes.Structure):
-    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
-
-
-class _Process(ctypes.Structure):
-    """nvmlProcessInfo_v2_t, which nvmlDeviceGetComputeRunningProcesses_v3() fills."""
-    _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gpu_instance", ctypes.c_uint),
-                ("compute_instance", ctypes.c_uint)]
-
-
 def devices(pids=()):
     """By UUID: NVML's free and used bytes of each device, and the bytes of each of the processes there, None where NVML
     does not know. Empty where there is no NVML."""
@@ -89,18 +81,19 @@ def devices(pids=()):
     if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
         return {}
     for index in range(count.value):
-        device, uuid, memory = ctypes.c_void_p(), ctypes.create_string_buffer(96), _Memory()
+        device, uuid = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+        memory = (ctypes.c_ulonglong * 3)()  # nvmlMemory_t: in all, free, used
         if (nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) or
                 nvml.nvmlDeviceGetUUID(device, uuid, len(uuid)) or
-                nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory))):
+                nvml.nvmlDeviceGetMemoryInfo(device, memory)):
             continue
-        size, rows = ctypes.c_uint(_MOST_PROCESSES), (_Process * _MOST_PROCESSES)()
+        size, rows = ctypes.c_uint(_MOST_PROCESSES), bytearray(_MOST_PROCESSES * struct.calcsize(_PROCESS))
         look = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None)
         held = None
-        if look and not look(device, ctypes.byref(size), rows):
-            held = {row.pid: None if row.used == _NOT_AVAILABLE else row.used
-                    for row in rows[:size.value] if row.pid in pids}
-        found[uuid.value.decode()] = memory, held
+        if look and not look(device, ctypes.byref(size), (ctypes.c_char * len(rows)).from_buffer(rows)):
+            held = {pid: None if used == _NOT_AVAILABLE else used
+                    for pid, used, *_ in [*struct.iter_unpack(_PROCESS, rows)][:size.value] if pid in pids}
+        found[uuid.value.decode()] = *memory[1:], held
     return found
 
 
@@ -111,11 +104,11 @@ def needs_of(pids, before):
     the measure, though others allocate and free at the same time.
     """
     after, needs = devices(), {}
-    known = {pid for _memory, held in before.values() for pid in held or ()}
-    for uuid, (memory, held) in before.items():
+    known = {pid for *_memory, held in before.values() for pid in held or ()}
+    for uuid, (_free, used, held) in before.items():
         needs[uuid] = sum(count or 0 for count in (held or {}).values())
         if uuid in after and (held is None or None in held.values() or not known.issuperset(pids)):
-            needs[uuid] = max(needs[uuid], memory.used - after[uuid][0].used)
+            needs[uuid] = max(needs[uuid], used - after[uuid][1])
     return {uuid: count for uuid, count in needs.items() if count > 0}
 
 
@@ -157,9 +150,9 @@ def resume(pids, stay_locked=()):
 def lack(pids, needs):
     """The words about a device with less free memory than the processes had on it; None: it has enough."""
     if needs and any(state_of(pid) == ProcessState.CHECKPOINTED for pid in pids):
-        for uuid, (memory, _held) in devices().items():
-            if memory.free < needs.get(uuid, 0):
-                return (f"the processes had {needs[uuid]} bytes on {uuid}, which has {memory.free} free; make room "
+        for uuid, (free, *_rest) in devices().items():
+            if free < needs.get(uuid, 0):
+                return (f"the processes had {needs[uuid]} bytes on {uuid}, which has {free} free; make room "
                         "first: a restore that finds none leaves a process stuck (cuda-checkpoint#44)")
     return None
 

@@ -13,22 +13,21 @@ from gmm import _native as native
 from gmm._core import sycl
 from gmm._core.array import Array, array, asarray, empty, from_dlpack, host_view, zeros
 from gmm._core.buffer import Buffer, Heap, Pin
-from gmm._core.enums import (
-    Backend, FdType, Kind, LogLevel, WatchEvent, as_kind, by_name, flags, milliseconds, tag_number)
-from gmm._core.errors import ERRORS, Error, size
+from gmm._core.enums import Backend, FdType, Kind, LogLevel, WatchEvent, as_kind, by_name, milliseconds, tag_number
+from gmm._core.errors import Error, InvalidSizeError, InvalidTagError, size
 from gmm._core.stream import Event, Stream
-from gmm._core.tag import Tag, tag_options
+from gmm._core.tag import Tag
 from gmm._core.ticket import Pausing, Scope, wait_in_slices
 from gmm._core.values import (
     BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, SnapshotInfo, Statistics,
-    TagInfo, WatchInfo)
+    TagInfo, WatchInfo, backup_desc, compact_desc, context_desc, event_desc, heap_desc, ipc_desc, ipc_fd_desc,
+    ipc_import_desc, pin_desc, scope_desc, stream_desc, tag_desc, watch_desc)
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gmm._core.typing import Address, ContentsLike, FdTypeLike, KindLike, OnWatch, Path, TagLike
 
-InvalidTagError = ERRORS["InvalidTagError"]
 contexts = weakref.WeakSet()  # all contexts that were opened in this process and still live, closed ones too
 os.register_at_fork(after_in_child=contexts.clear)
 
@@ -43,9 +42,7 @@ def members(objects):
 
 
 def _scope(context, device, tag, kind):
-    return {"flags": flags((native.GMM_SCOPE_DEVICE, device is not None), (native.GMM_SCOPE_TAG, tag is not None),
-                           (native.GMM_SCOPE_KIND, kind is not None)),
-            "device": device, "tag": None if tag is None else tag_number(context, tag), "kind": as_kind(kind)}
+    return scope_desc(device=device, tag=None if tag is None else tag_number(context, tag), kind=as_kind(kind))
 
 
 class Watcher(native.Handle):
@@ -82,12 +79,10 @@ class Context(Pausing, native.Handle):
             sycl.load_library()
         if log is not None:
             self._held = lambda level, message: log(LogLevel(level), message)
-        self._adopt(native.gmm_context_create, {
-            "backend": backend, "host_memory": host_memory, "host_devices": host_devices,
-            "flags": flags((native.GMM_CONTEXT_NO_CAPTURE, not capture), (native.GMM_CONTEXT_STRICT_HOST, strict_host),
-                           (native.GMM_CONTEXT_NO_LEAK_REPORT, not leak_report)),
-            "log": None if log is None else self,
-            "decommit_after_ms": native.GMM_DECOMMIT_NEVER if decommit_after_ms is None else decommit_after_ms})
+        self._adopt(native.gmm_context_create, context_desc(
+            backend=backend, host_memory=host_memory, host_devices=host_devices, no_capture=not capture,
+            strict_host=strict_host, no_leak_report=not leak_report, log=None if log is None else self,
+            decommit_after_ms=native.GMM_DECOMMIT_NEVER if decommit_after_ms is None else decommit_after_ms))
         contexts.add(self)
 
     def _adopt(self, make, *arguments):
@@ -182,9 +177,9 @@ class Context(Pausing, native.Handle):
         """Makes a Heap. Its blocks share no extent with other heaps. exportable: each block has a file descriptor."""
         made = Heap()
         made.kind, made.device = Kind(as_kind(kind)), device
-        made._open("heap", self, native.gmm_heap_create, self, {
-            "kind": made.kind, "device": device, "tag": tag_number(self, tag), "minimum_extent": minimum_extent,
-            "limit": limit, "peer_devices": peer_devices, "flags": native.GMM_HEAP_EXPORTABLE if exportable else 0})
+        made._open("heap", self, native.gmm_heap_create, self, heap_desc(
+            kind=made.kind, device=device, tag=tag_number(self, tag), minimum_extent=minimum_extent, limit=limit,
+            peer_devices=peer_devices, exportable=exportable))
         return made
 
     def copy(self, destination: Address, source: Address, size: int, *, stream: Any = None) -> None:
@@ -198,7 +193,7 @@ class Context(Pausing, native.Handle):
         """
         view, made = host_view(obj, writable=not read_only), Pin()
         made._held, made._nbytes = view, view.nbytes
-        options = {"device": device, "flags": native.GMM_PIN_READ_ONLY if read_only else 0}
+        options = pin_desc(device=device, read_only=read_only)
         made.device_pointer = made._open(
             "pin", self, native.gmm_pin, self, native.view_address(view), view.nbytes, options)[1]
         return made
@@ -207,28 +202,26 @@ class Context(Pausing, native.Handle):
 
     def stream(self, device: int = 0) -> Stream:
         """Makes a Stream."""
-        made = Stream()
-        made.device = device
-        made._open("stream", self, native.gmm_stream_create, self, {"device": device})
-        self._parts.add(made)
-        return made
+        return self._part(Stream(), "stream", device, native.gmm_stream_create, self, stream_desc(device=device))
 
     def event(self, device: int = 0, *, ipc: bool = False) -> Event:
         """Makes an Event. ipc: other processes can wait for it, see Event.ipc_export()."""
-        flags = native.GMM_EVENT_SHARED if ipc else 0
-        return self._event(native.gmm_event_create, (), {"device": device, "flags": flags})
+        options = event_desc(device=device, shared=ipc)
+        return self._part(Event(), "event", device, native.gmm_event_create, self, options)
 
     def ipc_import_event(self, handle: bytes, *, device: int = 0, timeout: float | None = None) -> Event:
         """Opens another process's event, for Stream.wait(), Event.synchronize() and Event.done.
 
         They see what the process that made the event recorded last. Only that process records.
         """
-        return self._event(native.gmm_event_import, (handle,), {"device": device, "timeout_ms": milliseconds(timeout)})
+        made, options = Event(), ipc_import_desc(device=device, timeout_ms=milliseconds(timeout))
+        made._held = bytes(memoryview(handle))  # by which it can be sent on
+        return self._part(made, "event", device, native.gmm_event_import, self, made._held, options)
 
-    def _event(self, function, handle, options):
-        made = Event()
-        made.device, made._held = options["device"], bytes(*handle) or None
-        made._open("event", self, function, self, *handle, options)
+    def _part(self, made, kind, device, *call):
+        """Opens a stream or an event, which ends before the context."""
+        made.device = device
+        made._open(kind, self, *call)
         self._parts.add(made)
         return made
 
@@ -253,14 +246,16 @@ class Context(Pausing, native.Handle):
         """
         options = None
         if any(option is not None for option in (contents, priority, read_only, checksum, pageable)):
-            options = tag_options(contents, priority, read_only, checksum, pageable)
+            options = tag_desc(contents=contents, priority=priority, read_only=read_only, checksum=checksum,
+                               pageable=pageable)
         return Tag(self, native.gmm_tag_create(self, name, options)[1], name)
 
     def tags(self) -> list[Tag]:
         """The tags of the context, as a list of Tag in the order of their making. The first is the default tag."""
         found, numbers, count = [], (), 1
         while count > len(numbers):  # other threads may make tags between two calls
-            _, numbers, count = native.gmm_tag_list(self, count + 8)
+            numbers = memoryview(bytearray(4 * (count + 8))).cast("I")
+            _, count = native.gmm_tag_list(self, native.view_address(numbers), len(numbers))
         for number in numbers[:count]:
             try:
                 found.append(Tag(self, number, self.tag_info(number).name))
@@ -285,10 +280,8 @@ class Context(Pausing, native.Handle):
 
         The call starts no resume.
         """
-        def look(milliseconds):
-            return native.gmm_resume_wait(self, address, size, milliseconds) != native.GMM_ERROR_NOT_READY
-
-        return wait_in_slices(look, timeout)
+        return wait_in_slices(
+            lambda ms: native.gmm_resume_wait(self, address, size, ms) != native.GMM_ERROR_NOT_READY, timeout)
 
     def watch(self, tag: TagLike | None = None, *, memory: Address | None = None, size: int | None = None,
               prepare: OnWatch = None, losing: OnWatch = None, restored: OnWatch = None, failed: OnWatch = None,
@@ -321,9 +314,10 @@ class Context(Pausing, native.Handle):
             raise TypeError("a watcher hears nothing without prepare, losing, restored, failed or budget")
         if functions.keys() != {WatchEvent.BUDGET} and (tag is None) == (memory is None):
             raise TypeError("a watcher watches a tag or memory: pass one of the two")
+        address = getattr(memory, "address", memory)
         if memory is not None and size is None:
             around = self.query(memory)
-            size = around.base + around.size - (memory if isinstance(memory, int) else memory.address)
+            size = around.base + around.size - address
 
         def call(data):
             info = WatchInfo.unpack(data)
@@ -331,10 +325,9 @@ class Context(Pausing, native.Handle):
 
         made = Watcher()
         made._held = call
-        made._open("watcher", self, native.gmm_watch, self, {
-            "events": functools.reduce(operator.or_, functions), "device": device, "address": memory,
-            "tag": tag_number(self, tag), "size": size, "budget_bytes": below, "order": order,
-            "name": name, "callback": made})
+        made._open("watcher", self, native.gmm_watch, self, watch_desc(
+            events=functools.reduce(operator.or_, functions), device=device, address=address, tag=tag_number(self, tag),
+            size=size, budget_bytes=below, order=order, name=name, callback=made))
         return made
 
     # Backups.
@@ -349,11 +342,9 @@ class Context(Pausing, native.Handle):
         threads: the number of threads that copy and scan; 0: one for each core, at most 16. named_files: the files are
         visible in the directory, one a block, at most 48.
         """
-        native.gmm_backup_configure(self, {
-            "flags": flags((native.GMM_BACKUP_NO_ARENA, not arena), (native.GMM_BACKUP_NO_PAGEABLE, not pageable),
-                           (native.GMM_BACKUP_NAMED_FILES, named_files)),
-            "arena_limit": arena_limit, "pageable_limit": pageable_limit, "threads": threads,
-            "directory": directory and os.fsdecode(directory)})
+        native.gmm_backup_configure(self, backup_desc(
+            no_arena=not arena, no_pageable=not pageable, named_files=named_files, arena_limit=arena_limit,
+            pageable_limit=pageable_limit, threads=threads, directory=directory and os.fsdecode(directory)))
 
     def prepare_backup(self, size: int, device: int = 0) -> None:
         """Page-locks host memory for size bytes of a device's contents.
@@ -382,9 +373,10 @@ class Context(Pausing, native.Handle):
 
         timeout: seconds to wait for the exporter; None: 5.
         """
+        handle = bytes(memoryview(handle))
         # The buffer holds the handle, by which it can be sent on.
-        return self._import(nbytes, bytes(handle), native.gmm_ipc_import, handle,
-                            {"device": device, "timeout_ms": milliseconds(timeout)})
+        return self._import(nbytes, handle, native.gmm_ipc_import, handle,
+                            ipc_import_desc(device=device, timeout_ms=milliseconds(timeout)))
 
     def import_fd(self, fd: int, size: int, *, type: FdTypeLike = FdType.DEFAULT, device: int = 0) -> Buffer:
         """Maps the memory of a descriptor as a Buffer.
@@ -392,7 +384,7 @@ class Context(Pausing, native.Handle):
         Vulkan, another library, or another process's Buffer.ipc_export_fd() has made the descriptor. size: the bytes of
         the allocation, which its maker knows. The caller still owns the descriptor and may close it at once.
         """
-        return self._import(size, None, native.gmm_ipc_import_fd, fd, {"type": type, "size": size, "device": device})
+        return self._import(size, None, native.gmm_ipc_import_fd, fd, ipc_fd_desc(type=type, size=size, device=device))
 
     def _import(self, nbytes, held, function, *arguments):
         """A Buffer of what the native function imports. A failure closes the import."""
@@ -403,8 +395,8 @@ class Context(Pausing, native.Handle):
             info = self.query(buffer)
             rest = info.base + info.size - buffer.address
             if nbytes is not None and nbytes > rest:
-                raise ERRORS["InvalidSizeError"](f"{nbytes} bytes of another process's memory were asked for; "
-                                                 f"its block has {rest} bytes from the address on")
+                raise InvalidSizeError(f"{nbytes} bytes of another process's memory were asked for; "
+                                       f"its block has {rest} bytes from the address on")
             buffer._nbytes = rest if nbytes is None else nbytes
         except BaseException:
             buffer.free()
@@ -417,7 +409,7 @@ class Context(Pausing, native.Handle):
         It must be called before the first export or import. directory: None: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm,
         else /tmp/gmm-<uid>. users: ids of other users, for exports and imports. They require a directory.
         """
-        native.gmm_ipc_configure(self, {"directory": directory and os.fsdecode(directory), "users": tuple(users)})
+        native.gmm_ipc_configure(self, ipc_desc(directory=directory and os.fsdecode(directory), users=tuple(users)))
 
     # Quotas and counters.
 
@@ -495,7 +487,7 @@ class Context(Pausing, native.Handle):
         to other pages, too, and waits for the devices; nobody may use buffers of the scope or allocate there
         during the call. The result is a CompactInfo.
         """
-        options = {"flags": native.GMM_COMPACT_LIVE if live else 0, "max_bytes": max_bytes, "max_us": max_us}
+        options = compact_desc(live=live, max_bytes=max_bytes, max_us=max_us)
         return CompactInfo.unpack(native.gmm_compact(self, _scope(self, device, tag, None), options)[1])
 
     def reset(self) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The module in C: its classes are the bases of gmm's. All other names are functions and structs of the C headers.
-from typing import Any
+from typing import Any, Protocol
 
 from typing_extensions import Self
 
@@ -47,13 +47,13 @@ class View:
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __getattr__(self, name: str) -> Any: ...
 
-def alloc(
-    size: int, kind: KindLike = 1, *, device: int = 0, tag: TagLike = 0, stream: Any = None, alignment: int = 0,
-    dedicated: bool = False, comm: bool = False, zero: bool = False, name: str | None = None
-) -> Buffer: ...
-def context_alloc(
-    self: Any, size: int, kind: KindLike = 1, *, device: int = 0, tag: TagLike = 0, stream: Any = None,
-    alignment: int = 0, dedicated: bool = False, comm: bool = False, zero: bool = False, name: str | None = None
-) -> Buffer: ...
+class _Alloc(Protocol):
+    def __call__(
+        self, size: int, kind: KindLike = 1, *, device: int = 0, tag: TagLike = 0, stream: Any = None,
+        alignment: int = 0, dedicated: bool = False, comm: bool = False, zero: bool = False, name: str | None = None
+    ) -> Buffer: ...
+
+alloc: _Alloc
+context_alloc: _Alloc
 def heap_alloc(self: Any, size: int, *, stream: Any = None, name: str | None = None) -> Buffer: ...
 def __getattr__(name: str) -> Any: ...

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 from gmm import _checkpoint
 from gmm._checkpoint import ProcessState
 from gmm._core.errors import ERRORS, Error
-from gmm._core.ticket import Scope
+from gmm._core.ticket import Pausing, Scope
 from gmm._default import context as default_context
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ def _reduce_minimum(value):
     return int(least.item())
 
 
-def _together(start, reduce, hold):
+def _together(start, context, tags, reduce, hold, **options):
     """Starts an operation, which is held, and carries it out if all ranks come so far. Returns its bytes."""
     failure = ticket = None
     try:
-        ticket = start()
+        ticket = start(default_context() if context is None else context, *tags, hold=hold, **options)
         if not ticket.wait_held(hold):
             raise ERRORS["NotReadyError"](f"this rank has not come to its hold in {hold} s")
     except Error as error:
@@ -101,16 +101,13 @@ def pause(*tags: TagLike, context: Context | None = None, reduce: Reduce = _redu
     that no rank decided is undone. No thread or kernel may use the memory during the call. A rank whose own part fails
     raises that failure, the others CancelledError.
     """
-    context = default_context() if context is None else context
-    return _together(lambda: context.pause_async(*tags, force=force, contents=contents, hold=hold, no_writes=True),
-                     reduce, hold)
+    return _together(Pausing.pause_async, context, tags, reduce, hold, force=force, contents=contents, no_writes=True)
 
 
 def resume(*tags: TagLike, context: Context | None = None, reduce: Reduce = _reduce_minimum, hold: float = 60.0,
            retain: bool = False) -> int:
     """Resumes the tags on all ranks, or on none: a rank that cannot have its pages lets all stay paused."""
-    context = default_context() if context is None else context
-    return _together(lambda: context.resume_async(*tags, retain=retain, hold=hold), reduce, hold)
+    return _together(Pausing.resume_async, context, tags, reduce, hold, retain=retain)
 
 
 def paused(*tags: TagLike, context: Context | None = None, reduce: Reduce = _reduce_minimum, hold: float = 60.0,

@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING
 
 from gmm import _native as native
 from gmm._core.enums import Contents, milliseconds, tag_number
-from gmm._core.errors import ERRORS, Error, size
+from gmm._core.errors import BusyError, Error, size
 from gmm._core.ticket import Scope, Ticket
-from gmm._core.values import LEASE_WITHDRAW, LeaseAsk, LeaseEntryInfo, LeaseInfo, LeaseState
+from gmm._core.values import (
+    LEASE_WITHDRAW, LeaseAsk, LeaseEntryInfo, LeaseInfo, LeaseState, lease_desc, lease_request_desc)
 from gmm._default import context as default_context
 
 if TYPE_CHECKING:
@@ -43,16 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["Lease", "LeaseAsk", "LeaseEntryInfo", "LeaseInfo", "LeaseState", "status", "use"]
 
 _MOST_MS = 86400 * 1000
-
-BusyError = ERRORS["BusyError"]
-
-
-def _amounts(amounts):
-    """The amounts of a mapping by device, or of a number: bytes of device 0."""
-    if not amounts:
-        return None
-    pairs = amounts.items() if hasattr(amounts, "items") else ((0, amounts),)
-    return [{"device": device, "bytes": count} for device, count in pairs]
 
 
 def _called(asked):
@@ -96,16 +87,15 @@ class Lease(native.Handle):
         self.name = name
         self._lock = threading.RLock()  # a signal's handler may close the lease in the middle of a request
         self._requests = weakref.WeakSet()
-        if isinstance(offer, str):
-            offer = (offer,)
+        offer = (offer,) if isinstance(offer, str) else offer
         costs = dict(offer) if hasattr(offer, "items") else dict.fromkeys(offer, 1)
         if asked is not None:
             self._held = _called(asked)
         context._parts.add(self)
         try:
-            self._open("lease", context, native.gmm_lease_create, context, {
-                "name": name, "priority": priority, "floor_bytes": floor, "residency_ms": milliseconds(residency),
-                "asked": None if asked is None else self})
+            self._open("lease", context, native.gmm_lease_create, context, lease_desc(
+                name=name, priority=priority, floor_bytes=floor, residency_ms=milliseconds(residency),
+                asked=None if asked is None else self))
             for tag, cost in costs.items():
                 self.offer(tag, cost)
         except BaseException:
@@ -146,11 +136,13 @@ class Lease(native.Handle):
         """The ticket of a request, or its result. It is there before the request begins, which an interrupt ends."""
         _check_other_thread("Lease.request()")
         ticket = Ticket()
+        if not hasattr(amounts, "items"):
+            amounts = {0: amounts} if amounts else {}
         try:
             with self._lock:
                 self._requests.add(ticket)
-                ticket._begin(native.gmm_lease_request, self, {
-                    "amounts": _amounts(amounts), "timeout_ms": milliseconds(timeout, _MOST_MS)})
+                ticket._begin(native.gmm_lease_request, self, lease_request_desc(
+                    amounts=[*amounts.items()], timeout_ms=milliseconds(timeout, _MOST_MS)))
             if not waits:
                 return ticket
             ticket.wait()
@@ -171,11 +163,7 @@ class Lease(native.Handle):
 
     def use(self, amounts: Amounts = None, *, timeout: float | None = 60.0) -> AbstractContextManager[int]:
         """A turn for the time of a with block: request() and release(). The block gets the bytes that came back."""
-        return Scope(lambda: self.request(amounts, timeout=timeout), (), self._end_use, ())
-
-    def _end_use(self):
-        if not self.closed:
-            self.release()
+        return Scope(lambda: self.request(amounts, timeout=timeout), (), lambda: self.closed or self.release(), ())
 
     def info(self) -> LeaseInfo:
         """The state of the lease: LeaseInfo."""

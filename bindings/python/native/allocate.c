@@ -54,11 +54,29 @@ static int parse(int taken, PyObject *const *arguments, Py_ssize_t count, PyObje
   return -1;
 }
 
+static int number_64(PyObject *object, uint64_t *to) {
+  PyObject *index = PyNumber_Index(object);
+  if (!index) return -1;
+  *to = PyLong_AsUnsignedLongLong(index);
+  Py_DECREF(index);
+  return __builtin_expect(*to == UINT64_MAX, 0) && PyErr_Occurred() ? -1 : 0;
+}
+
+/* smallest: 0, or INT32_MIN for a number with a sign. */
+static int number_32(PyObject *object, int64_t smallest, void *to) {
+  const int64_t number = PyNumber_AsSsize_t(object, PyExc_OverflowError);
+  if (number == -1 && PyErr_Occurred()) return -1;
+  *(uint32_t *)to = (uint32_t)number;
+  if (number >= smallest && number <= smallest + UINT32_MAX) return 0;
+  PyErr_Format(PyExc_OverflowError, "%S is beyond 32 bits", object);
+  return -1;
+}
+
 /* A number, or what a helper of the package makes one of, which gets the arguments behind its own number. */
 static int to_number(PyObject *object, uint32_t *to, int helper, void *first, PyObject *second) {
-  if (PyLong_Check(object)) return number_32(object, to);
+  if (PyLong_Check(object)) return number_32(object, 0, to);
   PyObject *number = helper_call(helper, first, second);
-  const int result = number ? number_32(number, to) : -1;
+  const int result = number ? number_32(number, 0, to) : -1;
   Py_XDECREF(number);
   return result;
 }
@@ -72,7 +90,7 @@ static int to_flag(PyObject *object, uint32_t flag, uint32_t *flags) {
 static int describe(Handle *context, PyObject *const *values, gmm_alloc_desc *desc) {
   PyObject *const kind = values[KIND], *const tag = values[TAG];
   if (kind && to_number(kind, &desc->kind, HELPER_KIND, kind, NULL) < 0) return -1;
-  if (values[DEVICE] && number_i32(values[DEVICE], &desc->device) < 0) return -1;
+  if (values[DEVICE] && number_32(values[DEVICE], INT32_MIN, &desc->device) < 0) return -1;
   if (tag && to_number(tag, &desc->tag, HELPER_TAG_NUMBER, context, tag) < 0) return -1;
   if (values[ALIGNMENT] && number_64(values[ALIGNMENT], &desc->alignment) < 0) return -1;
   if (to_flag(values[DEDICATED], GMM_ALLOC_DEDICATED, &desc->flags) < 0) return -1;
@@ -88,7 +106,7 @@ static Handle *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
   PyObject *const stream_object = values[STREAM];
   Handle *stream = NULL;
   const char *name = NULL;
-  if (values[NAME] && values[NAME] != Py_None && text_read(values[NAME], &name) < 0) return NULL;
+  if (values[NAME] && text_read(values[NAME], &name) < 0) return NULL;
   if (stream_object && handle_stream(stream_object, &desc->stream, &stream) < 0) return NULL;
   /* Before the block, so that nothing can fail after it. */
   PyTypeObject *type = (PyTypeObject *)helper_of(HELPER_BUFFER);
@@ -110,7 +128,7 @@ static Handle *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
       result = gmm_alloc((gmm_context *)context->pointer, size, desc, &address);
     gmm_python_take_gil(state);
   }
-  /* A callback of the call may have raised an exception: then the object frees the block. */
+  /* A callback of the call, or the name, may have raised an exception: then the object frees the block. */
   if (result >= 0) {
     Py_INCREF(context);
     memory->parent = context;
@@ -129,7 +147,7 @@ static Handle *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
       PyThreadState *state = gmm_python_leave_gil();
       result = gmm_name((gmm_context *)context->pointer, address, name);
       gmm_python_take_gil(state);
-      if (result < 0) gmm_python_raise(result); /* the object frees the block */
+      if (result < 0) gmm_python_raise(result);
     }
   } else {
     gmm_python_raise(result);

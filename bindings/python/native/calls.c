@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of every wrapper around a call of the library: the GIL, results as exceptions, numbers, the functions that
- * are written in Python, and with blocks. The module's initialiser. */
+/* The parts of every wrapper around a call of the library: the GIL, results as exceptions, the functions that are
+ * written in Python, and with blocks. The module's initialiser. */
 #include "native.h"
 
 /* --- The GIL ------------------------------------------------------------------------------------------------------ */
@@ -47,40 +47,20 @@ PyObject *gmm_python_raise_closed(const char *what) {
   return raise_with(GMM_ERROR_INVALID_HANDLE, message, 1);
 }
 
+int text_read(PyObject *object, const char **text) {
+  Py_ssize_t length = 0;
+  *text = object == Py_None ? NULL : PyUnicode_AsUTF8AndSize(object, &length);
+  if (*text && strlen(*text) != (size_t)length)
+    PyErr_SetString(PyExc_ValueError, "a text cannot hold a null character");
+  return PyErr_Occurred() ? -1 : 0;
+}
+
 int gmm_python_is_ending(void) {
 #if PY_VERSION_HEX >= 0x030D0000
   return !Py_IsInitialized() || Py_IsFinalizing();
 #else
   return !Py_IsInitialized() || _Py_IsFinalizing();
 #endif
-}
-
-/* --- Numbers ------------------------------------------------------------------------------------------------------ */
-
-int number_64(PyObject *object, uint64_t *to) {
-  PyObject *index = PyLong_Check(object) ? NULL : PyNumber_Index(object);
-  if (!index && !PyLong_Check(object)) return -1;
-  *to = PyLong_AsUnsignedLongLong(index ? index : object);
-  Py_XDECREF(index);
-  return __builtin_expect(*to == UINT64_MAX, 0) && PyErr_Occurred() ? -1 : 0;
-}
-
-int number_32(PyObject *object, uint32_t *to) {
-  uint64_t number;
-  if (number_64(object, &number) < 0) return -1;
-  *to = (uint32_t)number;
-  if (number == *to) return 0;
-  PyErr_Format(PyExc_OverflowError, "%S is beyond 32 bits", object);
-  return -1;
-}
-
-int number_i32(PyObject *object, int32_t *to) {
-  const Py_ssize_t number = PyNumber_AsSsize_t(object, PyExc_OverflowError);
-  if (number == -1 && PyErr_Occurred()) return -1;
-  *to = (int32_t)number;
-  if (number == *to) return 0;
-  PyErr_Format(PyExc_OverflowError, "%S is beyond 32 bits", object);
-  return -1;
 }
 
 /* --- Functions and classes that are written in Python --------------------------------------------------------- */
@@ -99,8 +79,6 @@ PyObject *helper_call(int helper, void *first, void *second) {
 
 /* set_helpers(object, ...): all of them, in the order of their numbers */
 static PyObject *set_helpers(PyObject *module, PyObject *given) {
-  if (PyTuple_GET_SIZE(given) != HELPER_COUNT)
-    return PyErr_Format(PyExc_TypeError, "set_helpers() takes %d objects", HELPER_COUNT);
   for (int i = 0; i < HELPER_COUNT; ++i) {
     Py_INCREF(PyTuple_GET_ITEM(given, i));
     Py_XSETREF(helpers[i], PyTuple_GET_ITEM(given, i));
@@ -190,7 +168,12 @@ int native_init(PyObject *module) {
       PyModule_AddType(module, &View_Type) < 0 || PyModule_AddFunctions(module, functions) < 0 ||
       PyModule_AddFunctions(module, view_functions) < 0 || PyModule_AddFunctions(module, callback_functions) < 0 ||
       native_add_method(module, "scope_enter", &PyBaseObject_Type, &scope_enter_def) < 0 ||
-      native_add_method(module, "scope_exit", &PyBaseObject_Type, &scope_exit_def) < 0)
+      native_add_method(module, "scope_exit", &PyBaseObject_Type, &scope_exit_def) < 0 ||
+      /* Options hold these as numbers. */
+      PyModule_AddIntConstant(module, "callback_log", (long)callback_log) < 0 ||
+      PyModule_AddIntConstant(module, "callback_progress", (long)callback_progress) < 0 ||
+      PyModule_AddIntConstant(module, "callback_watch", (long)callback_watch) < 0 ||
+      PyModule_AddIntConstant(module, "callback_lease_ask", (long)callback_lease_ask) < 0)
     return -1;
 #ifdef Py_GIL_DISABLED
   /* Every field is guarded without it. */

@@ -90,17 +90,11 @@ int handle_stream(PyObject *object, gmm_stream *stream, Handle **held) {
     *stream = (gmm_stream)(*held)->pointer;
     return 0;
   }
-  if (PyLong_Check(object)) {
-    *stream = (gmm_stream)PyLong_AsVoidPtr(object);
-    return PyErr_Occurred() ? -1 : 0;
-  }
-  /* A stream of another package. */
-  PyObject *number = helper_call(HELPER_AS_STREAM, object, NULL);
-  if (!number) return -1;
-  const int result = number == object ? -1 : handle_stream(number, stream, held);
-  if (number == object) PyErr_Format(PyExc_TypeError, "%R is no stream", object);
-  Py_DECREF(number);
-  return result;
+  /* A number, or a stream of another package. */
+  PyObject *number = PyLong_Check(object) ? NULL : helper_call(HELPER_AS_STREAM, object, NULL);
+  if (number || PyLong_Check(object)) *stream = (gmm_stream)PyLong_AsVoidPtr(number ? number : object);
+  Py_XDECREF(number);
+  return PyErr_Occurred() ? -1 : 0;
 }
 
 /* --- Memory -------------------------------------------------------------------------------------------------- */
@@ -121,16 +115,15 @@ int memory_check_host_access(const Handle *memory) {
   memset(&info, 0, sizeof info);
   info.struct_size = (uint32_t)sizeof info;
   const gmm_result result = gmm_query((gmm_context *)memory->parent->pointer, memory->pointer, &info);
-  if (result < 0) {
+  if (result < 0)
     gmm_python_raise(result);
-  } else if (info.state == GMM_STATE_PAUSED || info.state == GMM_STATE_PARTLY_PAUSED) {
+  else if (info.state == GMM_STATE_PAUSED || info.state == GMM_STATE_PARTLY_PAUSED)
     PyErr_SetString(PyExc_BufferError, "the memory is paused; resume its tag before reading or writing it");
-  } else if (!(info.flags & GMM_POINTER_HOST_ACCESSIBLE)) {
+  else if (!(info.flags & GMM_POINTER_HOST_ACCESSIBLE))
     PyErr_SetString(PyExc_BufferError,
                     "the host cannot reach this memory; copy it with copy_to(), or allocate HOST or MANAGED memory");
-  } else {
+  else
     return 0;
-  }
   return -1;
 }
 
@@ -186,7 +179,7 @@ enum {
 /* Nobody takes the GIL, or calls Python or the library, with this mutex held. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static Handle *queue, **last = &queue;
+static Handle *queue;   /* the newest comes first */
 static int running;     /* the thread lives */
 static unsigned rounds; /* how often it has taken the whole queue and tried each handle */
 
@@ -210,7 +203,6 @@ static void work(void *unused) {
   while (queue) {
     Handle *next = queue;
     queue = NULL;
-    last = &queue;
     pthread_mutex_unlock(&mutex);
     if (next->late & LATE_RETRY) nanosleep(&(struct timespec){0, 1000 * 1000}, NULL);
     PyGILState_STATE gil;
@@ -239,9 +231,8 @@ static void end_later(Handle *handle, int how) {
   Py_INCREF(handle);
   is_owed |= !(how & LATE_RETRY);
   pthread_mutex_lock(&mutex);
-  handle->next_late = NULL;
-  *last = handle;
-  last = &handle->next_late;
+  handle->next_late = queue;
+  queue = handle;
   /* When the thread cannot start, the next handle starts it. */
   if (!running) running = PyThread_start_new_thread(work, NULL) != PYTHREAD_INVALID_THREAD_ID;
   pthread_mutex_unlock(&mutex);
@@ -267,7 +258,6 @@ void later_after_fork(void) {
   pthread_mutex_init(&mutex, NULL);
   pthread_cond_init(&changed, NULL);
   queue = NULL;
-  last = &queue;
   running = 0;
 }
 
@@ -318,33 +308,20 @@ static int hold_stream(Handle *handle, PyObject *given, gmm_stream *stream, Hand
 
 /* The library's end of a handle. A ticket's waits for its operation, a watcher's or lease's for its callback. */
 static gmm_result call_end(const Handle *handle, gmm_context *context, gmm_stream stream) {
+  const HandleKind kind = handle->kind;
   void *const pointer = handle->pointer;
-  switch (handle->kind) {
-    case HANDLE_CONTEXT:
-      return gmm_context_release(pointer);
-    case HANDLE_HEAP:
-      return gmm_heap_destroy(pointer);
-    case HANDLE_STREAM:
-      return gmm_stream_destroy(context, pointer);
-    case HANDLE_EVENT:
-      return gmm_event_destroy(pointer);
-    case HANDLE_TICKET:
-      return gmm_ticket_destroy(pointer);
-    case HANDLE_WATCHER:
-      return gmm_watcher_destroy(pointer);
-    case HANDLE_LEASE:
-      return gmm_lease_destroy(pointer);
-    case HANDLE_SNAPSHOT:
-      return gmm_snapshot_destroy(pointer);
-    case HANDLE_BLOCK:
-      return gmm_free(context, pointer, stream);
-    case HANDLE_IMPORT:
-      return gmm_ipc_close(context, pointer);
-    case HANDLE_PIN:
-      return gmm_unpin(context, pointer);
-    default: /* the owner of external memory goes with `held` */
-      return GMM_OK;
-  }
+  if (kind == HANDLE_CONTEXT) return gmm_context_release(pointer);
+  if (kind == HANDLE_HEAP) return gmm_heap_destroy(pointer);
+  if (kind == HANDLE_STREAM) return gmm_stream_destroy(context, pointer);
+  if (kind == HANDLE_EVENT) return gmm_event_destroy(pointer);
+  if (kind == HANDLE_TICKET) return gmm_ticket_destroy(pointer);
+  if (kind == HANDLE_WATCHER) return gmm_watcher_destroy(pointer);
+  if (kind == HANDLE_LEASE) return gmm_lease_destroy(pointer);
+  if (kind == HANDLE_SNAPSHOT) return gmm_snapshot_destroy(pointer);
+  if (kind == HANDLE_BLOCK) return gmm_free(context, pointer, stream);
+  if (kind == HANDLE_IMPORT) return gmm_ipc_close(context, pointer);
+  if (kind == HANDLE_PIN) return gmm_unpin(context, pointer);
+  return GMM_OK; /* the owner of external memory goes with `held` */
 }
 
 /* The caller has closed the handle and holds its context, if that is open. A quick free keeps the GIL, as in

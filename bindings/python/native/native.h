@@ -72,6 +72,8 @@ static inline int state_change(State *state, State *expected, State wanted) {
 PyObject *gmm_python_raise(gmm_result result);
 /** Raises gmm.ClosedError. Returns NULL. */
 PyObject *gmm_python_raise_closed(const char *what);
+/** Reads a text, which lives as long as its object, or None. 0, or -1 with an exception. */
+int text_read(PyObject *object, const char **text);
 /** True from the interpreter's end on: then nothing may call the library or Python. */
 int gmm_python_is_ending(void);
 
@@ -154,30 +156,6 @@ void memory_drop_export(Handle *memory);
 /** Reads an address argument: None, a number, or open memory. 0, or -1 with an exception. */
 int memory_address(PyObject *object, void **address);
 
-/* fields.c: options */
-
-/** A field of options. kind: 'I', 'i' and 'Q' numbers, 'P' an address, 's' text, 'L' a list, 'C' a callback. */
-typedef struct {
-  const char *name;
-  char kind;
-  uint16_t at, count_at;
-  const struct StructType *element; /**< of a list of structs */
-  void (*callback)(void);
-} StructField;
-typedef struct StructType {
-  uint32_t size;
-  int has_size; /**< struct_size is its first field */
-  const StructField *fields;
-} StructType;
-/**
- * Reads options, a dictionary or None. The texts live as long as it; the caller frees *list with PyMem_Free(), after a
- * failure too. 0, or -1 with an exception.
- */
-int options_read(PyObject *given, const StructType *type, void *to, void **list);
-
-/** Reads a text without null characters, which lives as long as its object. 0, or -1 with an exception. */
-int text_read(PyObject *object, const char **text);
-
 /* view.c: memory with a layout */
 
 enum { VIEW_MAX_DIMENSIONS = 64 };
@@ -217,11 +195,6 @@ PyObject *helper_of(int helper);
 PyObject *helper_call(int helper, void *first, void *second);
 /** Adds a method of a type as a name of the module, which the package puts into its class. 0, or -1. */
 int native_add_method(PyObject *module, const char *name, PyTypeObject *type, PyMethodDef *def);
-
-/* calls.c: numbers. 0, or -1 with OverflowError where the number does not fit. */
-int number_64(PyObject *object, uint64_t *to);
-int number_32(PyObject *object, uint32_t *to);
-int number_i32(PyObject *object, int32_t *to);
 
 /* callbacks.c: what the library calls; `user` is the context's Handle, or the callable itself */
 void callback_log(void *user, gmm_log_level level, const char *message);

@@ -7,6 +7,7 @@
 
 %{
 #include "native.h"
+#include "struct.h"
 %}
 
 %include <stdint.i>
@@ -33,6 +34,11 @@ GMM_RESULT(gmm_result GMM_END, $1 < 0)
 }
 %typemap(out) void *GMM_ADDRESS { $result = PyLong_FromVoidPtr((void *)$1); }
 
+%typemap(in) const char * {
+  if (text_read($input, (const char **)&$1) < 0) SWIG_fail;
+}
+%typemap(freearg) const char * "";
+
 /* Streams: numbers, None, or an open gmm.Stream, which stays open during the call. */
 %typemap(in) gmm_stream stream (Handle *held = NULL) {
   if (handle_stream($input, &$1, &held) < 0) SWIG_fail;
@@ -41,39 +47,34 @@ GMM_RESULT(gmm_result GMM_END, $1 < 0)
 
 /* Handles stay open during the call; calls on a closed one raise. */
 %define GMM_HANDLE(Type, Kind)
-%ignore Type;
 %typemap(in) Type * (Handle *held = NULL) {
   held = handle_enter($input, Kind);
   if (!held) SWIG_fail;
   $1 = (Type *)held->pointer;
 }
 %typemap(freearg) Type * { handle_leave(held$argnum); }
-%apply SWIGTYPE **GMM_OUT_HANDLE { Type ** }
 %enddef
 
-/* Options are dictionaries, or None. A callback in one gets the object that stands there. The caller holds it: the
- * Handle of a context, watcher or lease, which has the callable, or the progress of a pause. */
-%define GMM_OPTIONS(Type)
-%ignore Type;
-%typemap(in) const Type * (Type options, void *list = NULL) {
-  if (options_read($input, &Type##_struct, &options, &list) < 0) SWIG_fail;
-  $1 = $input == Py_None ? NULL : &options;
+/* Options are the bytes that values.py makes for one call, or None. A callback in them gets the object that was given
+ * for it. The caller holds it: the Handle of a context, watcher or lease, which has the callable, or the progress of a
+ * pause. */
+%typemap(in) const void *GMM_OPTIONS {
+  if ($input != Py_None && !PyByteArray_CheckExact($input)) {
+    PyErr_SetString(PyExc_TypeError, "expected options of gmm._core.values, or None");
+    SWIG_fail;
+  }
+  $1 = $input == Py_None ? NULL : ($1_ltype)gmm_bind_struct(PyByteArray_AS_STRING($input));
 }
-%typemap(freearg) const Type * { PyMem_Free(list$argnum); }
-%enddef
 
 /* Answers are bytes, which the package unpacks. */
-%define GMM_ANSWER(Type)
-%ignore Type;
-%typemap(in, numinputs=0) Type * (Type answer) {
+%typemap(in, numinputs=0) void *GMM_ANSWER ($*1_ltype answer) {
   memset(&answer, 0, sizeof answer);
   answer.struct_size = (uint32_t)sizeof answer;
   $1 = &answer;
 }
-%typemap(argout) Type * {
+%typemap(argout) void *GMM_ANSWER {
   %append_output(PyBytes_FromStringAndSize((const char *)$1, sizeof *$1));
 }
-%enddef
 
 /* Outputs. Handles are numbers, which Handle._open() takes. */
 %typemap(in, numinputs=0) void **GMM_OUT_ADDRESS ($*1_ltype temp = NULL), SWIGTYPE **GMM_OUT_HANDLE
@@ -86,44 +87,26 @@ GMM_RESULT(gmm_result GMM_END, $1 < 0)
 %typemap(in, numinputs=0) uint32_t *GMM_OUT_UINT32 (uint32_t temp = 0) { $1 = &temp; }
 %typemap(argout) uint32_t *GMM_OUT_UINT32 { %append_output(PyLong_FromUnsignedLong(*$1)); }
 
-/* tags: how many the caller takes; the result has so many, whose rest is 0. */
-%typemap(in) (gmm_tag *tags, uint32_t capacity) {
-  if (number_32($input, &$2) < 0) SWIG_fail;
-  $1 = PyMem_Calloc((size_t)$2 + 1, sizeof *$1);
-}
-%typemap(argout) (gmm_tag *tags, uint32_t capacity) {
-  PyObject *found = PyTuple_New($2);
-  for (uint32_t i = 0; found && i < $2; ++i) PyTuple_SET_ITEM(found, i, PyLong_FromUnsignedLong($1[i]));
-  %append_output(found);
-}
-%typemap(freearg) (gmm_tag *tags, uint32_t capacity) { PyMem_Free($1); }
-
 /* Bytes. */
 %typemap(in, numinputs=0) gmm_ipc_handle *GMM_OUT_BYTES (gmm_ipc_handle temp) { $1 = &temp; }
 %typemap(argout) gmm_ipc_handle *GMM_OUT_BYTES {
   %append_output(PyBytes_FromStringAndSize((const char *)$1->bytes, sizeof $1->bytes));
 }
-%typemap(in) const gmm_ipc_handle *GMM_IN_BYTES (gmm_ipc_handle temp) {
-  Py_buffer given;
-  if (PyObject_GetBuffer($input, &given, PyBUF_SIMPLE) < 0) SWIG_fail;
-  if (given.len != (Py_ssize_t)sizeof temp.bytes) {
-    PyErr_Format(PyExc_ValueError, "an IPC handle has %zu bytes, not %zd", sizeof temp.bytes, given.len);
-    PyBuffer_Release(&given);
+%typemap(in) const gmm_ipc_handle *GMM_IN_BYTES {
+  char *given;
+  Py_ssize_t size;
+  if (PyBytes_AsStringAndSize($input, &given, &size) < 0) SWIG_fail;
+  if (size != (Py_ssize_t)sizeof *$1) {
+    PyErr_Format(PyExc_ValueError, "an IPC handle has %zu bytes, not %zd", sizeof *$1, size);
     SWIG_fail;
   }
-  memcpy(temp.bytes, given.buf, sizeof temp.bytes);
-  PyBuffer_Release(&given);
-  $1 = &temp;
+  $1 = ($1_ltype)given;
 }
 
 /* Callbacks. The context's Handle holds those that the library calls later. */
 %typemap(in) (gmm_oom_fn fn, void *user) {
-  if ($input != Py_None && !PyObject_TypeCheck($input, &Handle_Type)) {
-    PyErr_SetString(PyExc_TypeError, "expected the gmm._native.Handle that holds the callable, or None");
-    SWIG_fail;
-  }
-  $1 = $input == Py_None ? NULL : callback_oom;
-  $2 = $input == Py_None ? NULL : (void *)$input;
+  $1 = callback_oom;
+  $2 = (void *)$input;
 }
 %typemap(in) (gmm_write_fn fn, void *user) {
   $1 = callback_write;
@@ -151,20 +134,10 @@ GMM_RESULT(gmm_result GMM_END, $1 < 0)
 }
 
 /* ... except where releasing it costs more than the call. */
-%define GMM_QUICK(Function)
-%exception Function "$action"
-%enddef
-GMM_QUICK(gmm_result_name)
-GMM_QUICK(gmm_result_text)
-GMM_QUICK(gmm_last_error_message)
-GMM_QUICK(gmm_last_native_code)
-GMM_QUICK(gmm_version)
-GMM_QUICK(gmm_version_string)
-GMM_QUICK(gmm_tag_push)
-GMM_QUICK(gmm_tag_pop)
-GMM_QUICK(gmm_ticket_query)
-GMM_QUICK(gmm_ticket_cancel)
+%exception gmm_tag_push "$action"
+%exception gmm_tag_pop "$action"
 
+%include "bytes.i"
 %include "values.i"
 %include "gmm.i"
 %include "lease.i"

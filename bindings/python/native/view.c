@@ -52,8 +52,6 @@ typedef struct View {
   Handle *memory;
   Py_buffer layout; /**< without an object; a format of NULL: the struct module cannot spell it */
   PyObject *shape, *strides, *dtype;
-  uint8_t code; /**< of DLPack, and the version 1.minor that brought it */
-  uint32_t minor;
   PyObject *weak_references;
   Py_ssize_t dims[]; /**< shape, then strides in bytes */
 } View;
@@ -96,8 +94,6 @@ static PyObject *view_new(PyTypeObject *type, PyObject *arguments, PyObject *key
   view->shape = reference(shape);
   view->strides = reference(strides);
   view->dtype = reference(PyTuple_GET_ITEM(arguments, 4)); /* its texts live as long as it */
-  view->code = (uint8_t)code;
-  view->minor = (uint32_t)minor;
   const int is_good = read_numbers(shape, layout.shape) == 0 && read_numbers(strides, layout.strides) == 0;
   layout.len = layout.itemsize;
   for (int i = 0; i < layout.ndim; ++i) layout.len *= layout.shape[i];
@@ -215,15 +211,15 @@ static void delete_tensor(PyObject *capsule, const char *legacy_name, const char
 /* A capsule still has its first name when no consumer has taken it. */
 static void capsule_end(PyObject *capsule) { delete_tensor(capsule, LEGACY, VERSIONED); }
 
-/* _capsule((device type, device id), is_versioned, flags)
+/* _capsule((device type, device id), type's code, minor version or -1 for the form without a version, flags)
  *
  * The package has checked that the consumer understands it, and that the strides are whole elements. */
 static PyObject *view_capsule(PyObject *self, PyObject *arguments) {
   View *view = (View *)self;
   const Py_buffer *layout = &view->layout;
-  int device_type, device_id, is_versioned;
+  int device_type, device_id, code, minor;
   unsigned long long flags;
-  if (!PyArg_ParseTuple(arguments, "(ii)pK", &device_type, &device_id, &is_versioned, &flags)) return NULL;
+  if (!PyArg_ParseTuple(arguments, "(ii)iiK", &device_type, &device_id, &code, &minor, &flags)) return NULL;
   Export *made = (Export *)PyMem_RawCalloc(1, sizeof *made + sizeof(int64_t) * (size_t)layout->ndim);
   if (!made) return PyErr_NoMemory();
   if (memory_add_export(view->memory) < 0) {
@@ -236,16 +232,16 @@ static PyObject *view_capsule(PyObject *self, PyObject *arguments) {
                            .device_type = device_type,
                            .device_id = device_id,
                            .ndim = layout->ndim,
-                           .code = view->code,
+                           .code = (uint8_t)code,
                            .bits = (uint8_t)(layout->itemsize * 8),
                            .lanes = 1,
                            .shape = (int64_t *)layout->shape,
                            .strides = made->strides};
-  if (is_versioned)
-    made->tensor.versioned = (DLManagedTensorVersioned){1, view->minor, made, delete_versioned, flags, tensor};
+  if (minor >= 0)
+    made->tensor.versioned = (DLManagedTensorVersioned){1, (uint32_t)minor, made, delete_versioned, flags, tensor};
   else
     made->tensor.legacy = (DLManagedTensor){tensor, made, delete_legacy};
-  PyObject *capsule = PyCapsule_New(&made->tensor, is_versioned ? VERSIONED : LEGACY, capsule_end);
+  PyObject *capsule = PyCapsule_New(&made->tensor, minor >= 0 ? VERSIONED : LEGACY, capsule_end);
   if (!capsule) export_end(made);
   return capsule;
 }

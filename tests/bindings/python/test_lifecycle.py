@@ -285,7 +285,7 @@ with gmm.Context("host") as context, context.alloc(100) as buffer:
 def test_a_context_stays_open_until_an_object_has_what_was_made(host):
     """Without a GIL another thread may close the context as soon as the function's call has returned."""
     def create():
-        made = native.gmm_stream_create(host, {"device": 0})
+        made = native.gmm_stream_create(host, None)
         refused(RuntimeError, host.close, match="cannot close")
         return made
 

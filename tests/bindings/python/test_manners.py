@@ -83,8 +83,8 @@ def test_numbers_are_taken_whole(context, number):
 
 
 def test_options_are_checked(context):
-    for wrong in ({"colour": 1}, {"flags": "text"}, {"device": 1.5}, 3):
-        refused(TypeError, lambda: native.gmm_stream_create(context, wrong))
+    refused(TypeError, lambda: native.gmm_stream_create(context, {"device": 0}), lambda: context.stream("text"),
+            lambda: context.stream(1.5), lambda: gmm.lease.Lease(b"bytes", context=context))
     refused(ValueError, lambda: context.watch(0, losing=print, name="a\0b"), match="null character")
     refused(ValueError, lambda: gmm.lease.Lease("time", residency=-1, context=context),
             lambda: context.ipc_import(bytes(64), timeout=-1), match="0 seconds or more")

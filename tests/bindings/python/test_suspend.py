@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import types
 
 import pytest
 from checks import refused, until
@@ -206,9 +205,8 @@ def test_no_restore_without_memory(holders):
     ({7: 300, 8: 50}, 350), ({7: 300, 8: None}, 300), ({7: 300}, 300), ({7: 100}, 200), (None, 200)])
 def test_the_room_does_not_depend_on_other_processes(monkeypatch, held, needs):
     """Another process that allocates while two go makes the device's difference, here 200, smaller."""
-    before, after = (types.SimpleNamespace(used=used) for used in (900, 700))
-    monkeypatch.setattr(_checkpoint, "devices", lambda: {"GPU-1": (after, {})})
-    assert _checkpoint.needs_of([7, 8], {"GPU-1": (before, held), "GPU-2": (before, {})}) == {"GPU-1": needs}
+    monkeypatch.setattr(_checkpoint, "devices", lambda: {"GPU-1": (300, 700, {})})
+    assert _checkpoint.needs_of([7, 8], {"GPU-1": (100, 900, held), "GPU-2": (100, 900, {})}) == {"GPU-1": needs}
 
 
 @on_fake

@@ -618,7 +618,7 @@ class Array(Located, native.View):
             raise BufferError(f"DLPack has strides in elements; {source.strides} bytes are no whole number of "
                               f"{dtype.name}")
         source._order_for_consumer(device, stream)
-        return source._capsule(device, version >= (1, 0), flags)
+        return source._capsule(device, dtype.code, dtype.minor_version if version >= (1, 0) else -1, flags)
 
     def _order_for_consumer(self, device, stream):
         """Orders the consumer's work behind the work that is queued on the memory's own stream."""

@@ -10,7 +10,7 @@ from gmm._core.array import Array, Located, host_view, over
 from gmm._core.enums import Advice, FdType, State
 from gmm._core.errors import ERRORS
 from gmm._core.stream import as_stream, stream_number
-from gmm._core.values import IpcFdInfo, LegacyHandle
+from gmm._core.values import IpcFdInfo, LegacyHandle, move_desc
 
 
 class Buffer(Located, native.Memory):
@@ -76,9 +76,8 @@ class Buffer(Located, native.Memory):
 
     def move(self, location: int, *, stream: Any = None, non_blocking: bool = False) -> Buffer:
         """Moves the block to a device or gmm.HOST and leaves its address as it is. Returns the buffer."""
-        native.gmm_move(self.context, self, location, {
-            "flags": native.GMM_MOVE_NON_BLOCKING if non_blocking else 0,
-            "stream": stream_number(self.stream if stream is None else as_stream(stream))})
+        native.gmm_move(self.context, self, location, move_desc(
+            non_blocking=non_blocking, stream=stream_number(self.stream if stream is None else as_stream(stream))))
         return self
 
     def resume(self, *, offset: int = 0, size: int | None = None) -> int:
@@ -153,13 +152,8 @@ class Buffer(Located, native.Memory):
         info = LegacyHandle.unpack(native.gmm_ipc_export_legacy(self.context, self._range(offset, None)[0])[1])
         return info.bytes, info.offset, info.size
 
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return Array(self).__cuda_array_interface__
-
-    @property
-    def __sycl_usm_array_interface__(self) -> dict[str, Any]:
-        return Array(self).__sycl_usm_array_interface__
+    __cuda_array_interface__ = property(lambda self: Array(self).__cuda_array_interface__)
+    __sycl_usm_array_interface__ = property(lambda self: Array(self).__sycl_usm_array_interface__)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return Array(self).__dlpack_device__()

@@ -11,11 +11,6 @@ from gmm._core import values
 from gmm._core.values import *  # noqa: F401,F403 # pylint: disable=wildcard-import,unused-wildcard-import
 
 
-def flags(*pairs: Any) -> int:
-    """The flags of the (flag, condition) pairs whose condition holds."""
-    return sum(flag for flag, is_wanted in pairs if is_wanted)
-
-
 def by_name(members: Any, given: Any) -> Any:
     """A member of an enumeration that is given by its name, such as "vmm". Anything else comes back as it is."""
     if not isinstance(given, str):

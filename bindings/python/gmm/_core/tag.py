@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gmm import _native as native
-from gmm._core.enums import flags
 from gmm._core.errors import Error, size
-from gmm._core.values import TagInfo
+from gmm._core.values import TagFlags, TagInfo, tag_desc
 from gmm._core.ticket import Pausing, Scope
 
 if TYPE_CHECKING:
@@ -56,12 +55,12 @@ class Tag(Pausing, Scope, int):
         The change does not affect contents that are kept already.
         """
         now = self.info
-        native.gmm_tag_configure(self.context, self.number, tag_options(
-            now.contents if contents is None else contents,
-            now.priority if priority is None else priority,
-            bool(now.flags & native.GMM_TAG_READ_ONLY) if read_only is None else read_only,
-            bool(now.flags & native.GMM_TAG_CHECKSUM) if checksum is None else checksum,
-            bool(now.flags & native.GMM_TAG_PAGEABLE) if pageable is None else pageable))
+        native.gmm_tag_configure(self.context, self.number, tag_desc(
+            contents=now.contents if contents is None else contents,
+            priority=now.priority if priority is None else priority,
+            read_only=TagFlags.READ_ONLY in now.flags if read_only is None else read_only,
+            checksum=TagFlags.CHECKSUM in now.flags if checksum is None else checksum,
+            pageable=TagFlags.PAGEABLE in now.flags if pageable is None else pageable))
 
     def __repr__(self):
         what = f"<gmm.Tag {self.number} {self.name!r}"
@@ -71,9 +70,3 @@ class Tag(Pausing, Scope, int):
             return what + ">"
         return (f"{what}, {info.contents.name} contents, {size(info.active_bytes)} active, "
                 f"{size(info.paused_bytes)} paused>")
-
-
-def tag_options(contents, priority, read_only, checksum, pageable):
-    return {"contents": contents, "priority": priority,
-            "flags": flags((native.GMM_TAG_READ_ONLY, read_only), (native.GMM_TAG_CHECKSUM, checksum),
-                           (native.GMM_TAG_PAGEABLE, pageable))}

@@ -8,16 +8,16 @@ import time
 from typing import TYPE_CHECKING, Any, Generator
 
 from gmm import _native as native
-from gmm._core.enums import TicketState, flags, milliseconds, tag_number
+from gmm._core.enums import milliseconds, tag_number
 from gmm._core.errors import ERRORS, ClosedError, Error
-from gmm._core.values import TicketInfo
+from gmm._core.values import TicketInfo, pause_desc
 
 if TYPE_CHECKING:
     from gmm._core.typing import ContentsLike, Context, OnProgress, TagLike
 
 _SLICE_MS = 200  # Ctrl-C interrupts a wait between two slices
 
-_KEEP = {0: native.GMM_PAUSE_DROP, 1: native.GMM_PAUSE_KEEP_HOST, 2: native.GMM_PAUSE_KEEP_FILE}  # by Contents
+_KEEP = {0: "drop", 1: "keep_host", 2: "keep_file"}  # by Contents
 
 
 class Scope(contextlib.ContextDecorator):
@@ -60,7 +60,7 @@ def carry_out(function, context, options):
     """Pauses or resumes and waits for the end. Returns the bytes."""
     progress = options["progress"]
     try:
-        return function(context, options)[1]
+        return function(context, pause_desc(**options))[1]
     except Error:
         if progress is None or progress.error is None:
             raise
@@ -98,9 +98,9 @@ class Ticket(native.Handle):
 
     def _start(self, function, context, options):
         """Begins a pause or a resume. Returns the ticket."""
-        self._progress, self._holds = options["progress"], bool(options["flags"] & native.GMM_PAUSE_HOLD)
+        self._progress, self._holds = options["progress"], options["hold"]
         try:
-            self._begin(function, context, options)
+            self._begin(function, context, pause_desc(**options))
         except BaseException:  # Ctrl-C, too: nobody has the ticket
             self._abandon()
             raise
@@ -188,10 +188,7 @@ class Ticket(native.Handle):
 
         An operation that has ended instead raises its failure.
         """
-        def look(milliseconds):
-            return native.gmm_ticket_wait_held(self, milliseconds) != native.GMM_ERROR_NOT_READY
-
-        return wait_in_slices(look, timeout)
+        return wait_in_slices(lambda ms: native.gmm_ticket_wait_held(self, ms) != native.GMM_ERROR_NOT_READY, timeout)
 
     def commit(self) -> None:
         """Carries out what is held, and does not wait: result() does.
@@ -265,11 +262,10 @@ class Pausing:
         if contents is not None and contents not in _KEEP:
             raise ValueError(f"there are no contents {contents!r}; there are Contents.DROP, HOST and FILE")
         context, tags = self._chosen(tags)
-        chosen = flags((native.GMM_PAUSE_FORCE, force), (native.GMM_RESUME_RETAIN, retain),
-                       (native.GMM_PAUSE_HOLD, hold is not None), (native.GMM_PAUSE_NO_WRITES, no_writes))
-        return context, {"tags": [tag_number(context, tag) for tag in tags], "hold_ms": milliseconds(hold),
-                         "flags": chosen | _KEEP.get(contents, 0),
-                         "progress": None if progress is None else Progress(progress)}
+        options = {"tags": [tag_number(context, tag) for tag in tags], "force": force, "retain": retain,
+                   "no_writes": no_writes, "hold": hold is not None, "hold_ms": milliseconds(hold),
+                   "progress": None if progress is None else Progress(progress)}
+        return context, options if contents is None else {**options, _KEEP[contents]: True}
 
     def pause(self, *tags: TagLike, force: bool = False, contents: ContentsLike | None = None,
               progress: OnProgress = None) -> int:
@@ -326,4 +322,5 @@ class Pausing:
 
         The contents are undefined after a resume.
         """
-        return native.gmm_backup_discard(*self._options(tags))[1]
+        context, options = self._options(tags)
+        return native.gmm_backup_discard(context, pause_desc(**options))[1]
