@@ -41,7 +41,8 @@ HERE = pathlib.Path(__file__).parent
 def read_words(lines):
     """Lines `name text | kind kind: text`: the texts by name, or by name and kind."""
     return {f'{word} {kind}'.strip(): text for word, entries in re.findall(r'^(\w+) (.*)', lines, re.M)
-            for kinds, text in re.findall(r'(?:([\w. ]+): )?(.+?)(?: \| |$)', entries) for kind in kinds.split() or ['']}
+            for kinds, text in re.findall(r'(?:([\w. ]+): )?(.+?)(?: \| |$)', entries)
+            for kind in kinds.split() or ['']}
 
 
 def named(word, c_name, otherwise='', names=read_words((HERE / 'names.template').read_text())):
