@@ -95,7 +95,7 @@ enum {
   /**
    * Other processes of this user may look into the context and change it by the command `gmm`.
    *
-   * `gmm ps` and `gmm top` show its memory. `gmm snapshot`, `gmm pause` and `gmm resume` with `--pid` do
+   * `gmm ps` and `gmm top` show its memory. `gmm snapshot`, `gmm trace`, `gmm pause` and `gmm resume` with `--pid` do
    * what the functions of the same names do, on a thread of the library. The context listens on the socket that
    * sharing uses (ipc.h). GMM_CONTROL=1 in the environment sets it for every context, with a warning in place of an
    * error if there can be no socket.

@@ -16,7 +16,7 @@ struct options {
   int threads;               /* replay: one thread for each recorded thread */
   int environment;           /* info: the variables of the environment, not the devices */
   uint64_t process;          /* info: what this process uses; others: the process to ask; 0: none */
-  uint64_t timeout;          /* nanoseconds: for an answer of a process */
+  uint64_t timeout, seconds; /* nanoseconds: for an answer of a process; that a trace of one takes */
   int json, once;            /* ps, top */
   struct view_choice choice; /* trace */
   int (*view)(const struct view_input *input, FILE *out); /* trace; NULL: as a text for people */
@@ -40,6 +40,9 @@ int command_top(const struct options *options);
 int command_trace(const struct options *options);
 /* The snapshots of the contexts of options->process. Returns an exit code. */
 int snapshot_process(const struct options *options);
+/* Traces the contexts of options->process for its seconds, and calls fn for each of their files. 0: something failed,
+   and a message was printed. */
+int trace_process(const struct options *options, int (*fn)(void *user, const char *path), void *user);
 
 /* A card and the processes on it, as NVML has them. */
 struct card {

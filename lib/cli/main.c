@@ -107,7 +107,7 @@ static const struct command {
                 {"resume", help_pause, command_resume, 1, 1},
                 {"snapshot", help_snapshot, command_snapshot, 0, 1},
                 {"top", help_ps, command_top, 0, 0},
-                {"trace", help_trace, command_trace, 1, INT_MAX}};
+                {"trace", help_trace, command_trace, 0, INT_MAX}};
 
 static const struct command *find_command(const char *name) {
   for (size_t i = 0; i < sizeof commands / sizeof *commands; ++i)
@@ -123,6 +123,7 @@ int main(int argc, char **argv) {
                             .device = -1,
                             .operations = UINT64_MAX,
                             .timeout = UINT64_C(5000000000),
+                            .seconds = UINT64_C(10000000000),
                             .choice = {.to = UINT64_MAX, .most = UINT64_MAX}};
   const struct option known[] = {{"--backend", read_backend, &options.context.backend},
                                  {"--device", read_device, &options.device},
@@ -139,6 +140,7 @@ int main(int argc, char **argv) {
                                  {"--pid", read_process, &options.process},
                                  {"--peak", NULL, &options.choice.at_peak},
                                  {"--process", read_process, &options.process},
+                                 {"--seconds", read_seconds, &options.seconds},
                                  {"--tag", read_text, &options.choice.tag},
                                  {"--threads", NULL, &options.threads},
                                  {"--timeout", read_seconds, &options.timeout},

@@ -66,16 +66,17 @@ def ask_raw(folder, process, user):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.settimeout(20)
             connection.connect(f"{folder}/{name}")
-            connection.send(struct.pack("IHHQ16xQIIII64x", 0x516d6d67, 4, 4, 0, int(start), int(serial), 0, 1, 0))
+            connection.send(struct.pack("IHHQ16xQIIIIQ64x", 0x516d6d67, 4, 4, 0, int(start), int(serial), 0, 1, 0, 0))
             os._exit(-struct.unpack("i", connection.recv(1024)[8:12])[0])
     return -os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 class Test:
     def __init__(self, backend, folder, libraries):
+        (folder / "files").mkdir()
         self.backend, self.folder = backend, folder
         self.env = dict(os.environ, GMM_BACKEND=backend, LD_LIBRARY_PATH=libraries, GMM_IPC_DIR=str(folder / "ipc"),
-                        FAKE_CUDA_CPU_ACCESS="1",
+                        GMM_BACKUP_DIR=str(folder / "files"), FAKE_CUDA_CPU_ACCESS="1",
                         FAKE_CUDA_LEDGER=str(folder / "ledger"))
         self.process = Process([HOLDER], self.env, GMM_CONTROL="1")
         self.target = ("--pid", str(self.process.pid))
@@ -99,6 +100,12 @@ class Test:
 
     def row(self):
         return next(row for (process, *_), row in self.rows()[0].items() if process == self.process.pid)
+
+    def wait_for_trace(self):
+        """Until the process has the file of a trace open."""
+        files = pathlib.Path(f"/proc/{self.process.pid}/fd")
+        while not any("gmm-trace" in os.path.realpath(file) for file in files.iterdir()):
+            time.sleep(0.02)
 
     def test_look(self):
         silent = Process([HOLDER], self.env)
@@ -138,6 +145,21 @@ class Test:
         self.expect("an unknown tag", 1, 'There is no tag named "none"', "pause", *self.target, "none")
         self.expect("a command line without a process", 2, "by --pid", "pause", "model")
 
+    def test_trace(self):
+        self.process.begin("churn")
+        words = ("trace", *self.target, "--seconds", "0.3", "--view", "csv")
+        out = self.expect("a trace of a process", 0, "alloc", *words)
+        tap.check(len(out.splitlines()) > 20, "it has events", [out[:1000]])
+        self.process.answer()
+        asker = self.start("trace", *self.target, "--seconds", "2")
+        self.wait_for_trace()
+        asker.kill()
+        asker.communicate()
+        self.expect("the trace outlives its asker", 1, "GMM_ERROR_BUSY", "trace", *self.target, "--seconds", "0")
+        time.sleep(2)
+        self.expect("and ends at its time", 0, "", "trace", *self.target, "--seconds", "0")
+        tap.check(os.listdir(self.folder / "files") == [], "it leaves no file")
+
     def test_stopped(self):
         second = Process([HOLDER], self.env, GMM_CONTROL="1")
         os.kill(self.process.pid, signal.SIGSTOP)
@@ -159,13 +181,20 @@ class Test:
         tap.check(got == [0, -42], "other users are refused, also one that may share memory", [str(got)])
         process.end()
 
+    def test_end(self):
+        asker = self.start("trace", *self.target, "--seconds", "60")
+        self.wait_for_trace()
+        tap.check(self.process.end() == 0, "the end of a context ends a trace of it")
+        tap.check(asker.wait(timeout=60) == 0, "its asker gets the trace until then", asker.communicate())
+
 
 def main():
     for backend in ("host", "cuda"):
         with tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o711)
             test = Test(backend, pathlib.Path(folder), ":".join(LIBRARIES))
-            for case in (test.test_look, test.test_pause, test.test_stopped, test.test_users):
+            for case in (test.test_look, test.test_pause, test.test_trace, test.test_stopped, test.test_users,
+                         test.test_end):
                 case()
     tap.finish()
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests, and the commands that ask one process: pause, resume, and snapshot with --pid.
+// Requests, and the commands that ask one process: pause, resume, and snapshot and trace with --pid.
 #include "cli/control/control.h"
 
 #include <unistd.h>
@@ -120,7 +120,7 @@ namespace {
 // Another context may have no tag of that name.
 template <typename Fn>
 int ask(const options &options, const char *what, const ControlRequest &request, Fn fn) {
-  Answers answers(static_cast<int32_t>(options.process), request, options.timeout / 1'000'000);
+  Answers answers(static_cast<int32_t>(options.process), request, options.timeout / 1'000'000 + request.milliseconds);
   bool any = false, good = true;
   for (const Answer &answer : answers.list) any = any || answer.reply.result >= 0;
   for (const Answer &answer : answers.list) {
@@ -174,4 +174,19 @@ int snapshot_process(const options *options) {
     return got == 0 && std::putchar('\n') != EOF && std::ferror(stdout) == 0;
   };
   return ask(*options, "snapshot", request, copy) ? EXIT_GOOD : EXIT_FAILED;
+}
+
+int trace_process(const options *options, int (*fn)(void *user, const char *path), void *user) {
+  ControlRequest request;
+  request.verb = ControlVerb::kTrace;
+  request.milliseconds = options->seconds / 1'000'000;
+  if (request.milliseconds > ControlRequest::kMostMilliseconds) {
+    std::fprintf(stderr, "gmm: trace: a process is traced for at most an hour; choose fewer --seconds\n");
+    return 0;
+  }
+  return ask(*options, "trace", request, [&](const Answer &answer) {
+    char path[40];
+    std::snprintf(path, sizeof path, "/proc/self/fd/%d", answer.file);
+    return fn(user, path) != 0;
+  });
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/disk_file.h"
+#include "base/environment.h"
 #include "base/os_memory.h"
 #include "engine/context/context.h"
 #include "engine/pause/heap_transition.h"
@@ -42,6 +43,7 @@ struct Control::Work {
   Status carry_out();
   Status list_heaps();
   Status write_snapshot();
+  Status trace();
   Status change_tag(bool is_pause);
   Status put_text_in_file();
 
@@ -92,6 +94,20 @@ Status Control::Work::put_text_in_file() {
   return error == 0 ? Status() : fail_native(GMM_ERROR_IO, error, "The answer: %s", ErrorText(error).text);
 }
 
+// A trace may be long, so its file lies on a disk. It has no name, so the asker's death leaves none.
+Status Control::Work::trace() {
+  const char *folder = environment_text(Variable::kBackupDir);
+  if (folder == nullptr) folder = os::temporary_folder();
+  if (const int error = os::make_unnamed_file(folder, "gmm-trace-", &files.each[0]); error != 0)
+    return fail_native(GMM_ERROR_IO, error, "A file for the trace in %.200s: %s", folder, ErrorText(error).text);
+  files.count = 1;
+  char path[40];
+  std::snprintf(path, sizeof path, "/proc/self/fd/%d", files.each[0]);
+  GMM_TRY(context.trace().begin(path));
+  state.hold(request.milliseconds).ignore();  // nobody commits it: it returns at the time, or when it is cancelled
+  return context.trace().end();
+}
+
 Status Control::Work::change_tag(bool is_pause) {
   gmm_tag tag = 0;
   GMM_TRY(context.tags().find(request.tag, &tag));
@@ -108,6 +124,8 @@ Status Control::Work::carry_out() {
       return list_heaps();
     case ControlVerb::kSnapshot:
       return write_snapshot();
+    case ControlVerb::kTrace:
+      return trace();
     case ControlVerb::kPause:
     case ControlVerb::kResume:
       return change_tag(request.verb == ControlVerb::kPause);
@@ -142,6 +160,8 @@ Status Control::take(void *self, int32_t socket, const ControlRequest &request) 
   Control &control = *static_cast<Control *>(self);
   if (!control.is_allowed_)
     return fail(GMM_ERROR_IPC_REFUSED, "GMM_CONTROL=1 or GMM_CONTEXT_CONTROL allows others to ask, and is not set");
+  if (request.milliseconds > ControlRequest::kMostMilliseconds)
+    return fail(GMM_ERROR_IPC_REFUSED, "a trace of more than an hour was asked for");
   return control.begin(socket, request);
 }
 

@@ -3,7 +3,7 @@
 //
 // The broker checks a request and hands its connection over. A thread of its own carries each request out, as that of a
 // ticket does, sends the reply and closes the connection. So the broker waits for no operation, and the end of the
-// asker changes nothing: a pause stays.
+// asker changes nothing: a trace ends at its time, and a pause stays.
 //
 // Locks: `mutex_` is an operation's, as threads end under it. No request takes it.
 // Callers: the broker's thread begins a request, and the context's end stops all.

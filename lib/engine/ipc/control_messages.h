@@ -15,17 +15,20 @@ namespace gmm {
 enum class ControlVerb : uint32_t {
   kState = 1,     // a file with a ControlHeap of each heap
   kSnapshot = 2,  // a file with the text of gmm_snapshot_write()
+  kTrace = 3,     // a file with the trace of so many milliseconds
   kPause = 4,
   kResume = 5,
 };
 
 struct ControlRequest {
+  static constexpr uint64_t kMostMilliseconds = 3'600'000;
   IpcRequest head{.want = IpcWant::kControl};  // it names no allocation
   ControlVerb verb = ControlVerb::kState;
   uint32_t reserved = 0;
-  char tag[64] = {};  // of a pause or resume: its name
+  uint64_t milliseconds = 0;  // of a trace
+  char tag[64] = {};          // of a pause or resume: its name
 };
-static_assert(sizeof(ControlRequest) == 120);
+static_assert(sizeof(ControlRequest) == 128);
 
 struct ControlReply {
   uint32_t magic = IpcReply::kMagic;
