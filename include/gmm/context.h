@@ -91,7 +91,16 @@ enum {
    * for a kernel, uses gmm_pointer_info::device_pointer. Other backends ignore the flag. GMM_STRICT_HOST=1 in the
    * environment sets it for every context.
    */
-  GMM_CONTEXT_STRICT_HOST = 1u << 2
+  GMM_CONTEXT_STRICT_HOST = 1u << 2,
+  /**
+   * Other processes of this user may look into the context and change it by the command `gmm`.
+   *
+   * `gmm ps` and `gmm top` show its memory. `gmm snapshot`, `gmm trace`, `gmm pause` and `gmm resume` with `--pid` do
+   * what the functions of the same names do, on a thread of the library. The context listens on the socket that
+   * sharing uses (ipc.h). GMM_CONTROL=1 in the environment sets it for every context, with a warning in place of an
+   * error if there can be no socket.
+   */
+  GMM_CONTEXT_CONTROL = 1u << 3
 };
 
 /** GMM_DECOMMIT_AFTER_MS in the environment decides; without it: never. */
@@ -118,7 +127,8 @@ typedef struct gmm_context_desc {
  * @param desc  NULL: the defaults.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_VALUE (the backend is unknown, here or in
  * GMM_BACKEND; GMM_DECOMMIT_AFTER_MS holds no time; too many host devices; one function of the host allocator without
- * the other), NO_BACKEND, OUT_OF_HOST_MEMORY, DRIVER, SYSTEM (no thread for decommit_after_ms).
+ * the other), NO_BACKEND, OUT_OF_HOST_MEMORY, DRIVER, SYSTEM (no thread for decommit_after_ms; no socket for
+ * GMM_CONTEXT_CONTROL).
  * Ownership: the caller has one reference and gives it back with gmm_context_release().
  */
 GMM_NODISCARD GMM_API gmm_result gmm_context_create(const gmm_context_desc *desc, gmm_context **out) GMM_NOEXCEPT;

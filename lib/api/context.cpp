@@ -7,7 +7,9 @@ gmm_result gmm_context_create(const gmm_context_desc *desc, gmm_context **out) n
   gmm_context_desc copy;
   const auto create = [&]() -> Status {
     GMM_TRY(check_not_null(out, "gmm_context_create", "out"));
-    GMM_TRY(read_checked(desc, GMM_CONTEXT_NO_CAPTURE | GMM_CONTEXT_NO_LEAK_REPORT | GMM_CONTEXT_STRICT_HOST, &copy));
+    constexpr uint32_t kFlags =
+        GMM_CONTEXT_NO_CAPTURE | GMM_CONTEXT_NO_LEAK_REPORT | GMM_CONTEXT_STRICT_HOST | GMM_CONTEXT_CONTROL;
+    GMM_TRY(read_checked(desc, kFlags, &copy));
     if (copy.host_devices > kMaxDevices)
       return fail(GMM_ERROR_INVALID_VALUE,
                   "gmm_context_desc.host_devices = %u: the host backend shows at most %u; request fewer.",

@@ -25,6 +25,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kPreloadCaptures, "preload captures", kBrief, "the list of captures")                                   \
   LOCK(kTraceControl, "Trace control", kOperation, "begin and end of a trace, which open and write a file")    \
   LOCK(kDecommitSet, "Decommit set", kOperation, "start and end of the thread that gives idle memory back")    \
+  LOCK(kControl, "Control", kOperation, "start and end of threads that serve requests of other processes")     \
   LOCK(kIpcBroker, "IpcBroker", kOperation, "start and end of the broker's thread")                            \
   LOCK(kCaptureHeaps, "CaptureHeaps", kOperation, "the list of capture heaps, and the end of one")             \
   LOCK(kMakeHeap, "Context make heap", kOperation, "the first allocation of a kind, device and tag")           \

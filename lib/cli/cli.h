@@ -15,7 +15,9 @@ struct options {
   uint64_t operations;       /* snapshot: the number of operations to run; UINT64_MAX: all */
   int threads;               /* replay: one thread for each recorded thread */
   int environment;           /* info: the variables of the environment, not the devices */
-  uint64_t process;          /* info: what this process uses; 0: the devices */
+  uint64_t process;          /* info: what this process uses; others: the process to ask; 0: none */
+  uint64_t timeout, seconds; /* nanoseconds: for an answer of a process; that a trace of one takes */
+  int json, once;            /* ps, top */
   struct view_choice choice; /* trace */
   int (*view)(const struct view_input *input, FILE *out); /* trace; NULL: as a text for people */
   int is_binary;                                          /* trace: the view is not for a terminal */
@@ -28,10 +30,35 @@ struct options {
 enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 int command_info(const struct options *options);
+int command_pause(const struct options *options);
 int command_process(const struct options *options);
+int command_ps(const struct options *options);
 int command_replay(const struct options *options);
+int command_resume(const struct options *options);
 int command_snapshot(const struct options *options);
+int command_top(const struct options *options);
 int command_trace(const struct options *options);
+/* The snapshots of the contexts of options->process. Returns an exit code. */
+int snapshot_process(const struct options *options);
+/* Traces the contexts of options->process for its seconds, and calls fn for each of their files. 0: something failed,
+   and a message was printed. */
+int trace_process(const struct options *options, int (*fn)(void *user, const char *path), void *user);
+
+/* A card and the processes on it, as NVML has them. */
+struct card {
+  unsigned int index, count;
+  char name[128], uuid[96];
+  uint64_t total, used; /* bytes */
+  struct card_process {
+    unsigned int pid;
+    unsigned long long used; /* bytes; UINT64_MAX: NVML does not tell them */
+    unsigned int gpu_instance, compute_instance;
+  } * processes;
+};
+/* Calls fn for each card while it returns 1. 0: something failed, and a message was printed; or there is no NVML, which
+   is a failure with a message only if it is needed. */
+int each_card(int is_needed, int (*fn)(void *user, const struct card *card), void *user);
+
 /* An option of a command line. read() takes its value, or refuses it by 0; an option without one sets the int `to`. */
 struct option {
   const char *name;

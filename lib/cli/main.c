@@ -100,9 +100,13 @@ static const struct command {
   int (*run)(const struct options *options);
   int least, most; /* words behind it */
 } commands[] = {{"info", help_info, command_info, 0, 0},
+                {"pause", help_pause, command_pause, 1, 1},
+                {"ps", help_ps, command_ps, 0, 0},
                 {"replay", help_replay, command_replay, 1, INT_MAX},
+                {"resume", help_pause, command_resume, 1, 1},
                 {"snapshot", help_snapshot, command_snapshot, 0, 1},
-                {"trace", help_trace, command_trace, 1, INT_MAX}};
+                {"top", help_ps, command_top, 0, 0},
+                {"trace", help_trace, command_trace, 0, INT_MAX}};
 
 static const struct command *find_command(const char *name) {
   for (size_t i = 0; i < sizeof commands / sizeof *commands; ++i)
@@ -117,21 +121,28 @@ int main(int argc, char **argv) {
   struct options options = {.context = {.struct_size = sizeof options.context},
                             .device = -1,
                             .operations = UINT64_MAX,
+                            .timeout = UINT64_C(5000000000),
+                            .seconds = UINT64_C(10000000000),
                             .choice = {.to = UINT64_MAX, .most = UINT64_MAX}};
   const struct option known[] = {{"--backend", read_backend, &options.context.backend},
                                  {"--device", read_device, &options.device},
                                  {"--env", NULL, &options.environment},
                                  {"--from", read_seconds, &options.choice.from},
                                  {"--host-memory", read_gib, &options.context.host_memory},
+                                 {"--json", NULL, &options.json},
                                  {"--kind", read_kind, &options.kind},
                                  {"--least", read_bytes, &options.choice.least},
                                  {"--most", read_bytes, &options.choice.most},
+                                 {"--once", NULL, &options.once},
                                  {"--operations", read_count, &options.operations},
                                  {"--output", read_text, &options.output},
+                                 {"--pid", read_process, &options.process},
                                  {"--peak", NULL, &options.choice.at_peak},
                                  {"--process", read_process, &options.process},
+                                 {"--seconds", read_seconds, &options.seconds},
                                  {"--tag", read_text, &options.choice.tag},
                                  {"--threads", NULL, &options.threads},
+                                 {"--timeout", read_seconds, &options.timeout},
                                  {"--to", read_seconds, &options.choice.to},
                                  {"--view", read_view, &options},
                                  {NULL, NULL, NULL}};
@@ -159,7 +170,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "gmm: there is no command '%s'; `gmm --help` lists the commands\n", rest[0]);
   } else if (options.file_count < command->least || options.file_count > command->most) {
     fprintf(stderr, "gmm %s: %s; `gmm %s --help` tells how to call it\n", rest[0],
-            count == 1 ? "name a trace" : "too many words", rest[0]);
+            options.file_count < command->least ? "too few words" : "too many words", rest[0]);
   } else {
     options.choice.kind = options.kind;
     code = command->run(&options);

@@ -50,7 +50,8 @@ def page(version, variables, text):
         out += [".SH ENVIRONMENT"]
         for variable, _, values, fallback, meaning in variables:
             out += [".TP", f".BR {variable} =", roff(values), ".br", roff(f"{meaning} Default: {fallback}.")]
-        others = (f"gmm\\-{word} (1)" for word in ("info", "replay", "run", "serve", "snapshot", "trace"))
+        words = ("info", "pause", "ps", "replay", "run", "serve", "snapshot", "trace")
+        others = (f"gmm\\-{word} (1)" for word in words)
         out += [".SH SEE ALSO", ".ad l", ".BR " + ", ".join(others)]
     else:
         out += [".SH SEE ALSO", ".ad l", ".BR gmm (1)"]

@@ -12,13 +12,7 @@
 typedef struct nvml_memory {
   unsigned long long total, free, used;
 } nvml_memory;
-typedef struct nvml_process {
-  unsigned int pid;
-  unsigned long long used;
-  unsigned int gpu_instance, compute_instance;
-} nvml_process;
 enum { NVML_ERROR_INSUFFICIENT_SIZE = 7 };
-#define NVML_NOT_AVAILABLE (~0ull)
 
 static struct {
   int (*init)(void);
@@ -28,7 +22,7 @@ static struct {
   int (*name)(void *device, char *name, unsigned int length);
   int (*uuid)(void *device, char *uuid, unsigned int length);
   int (*memory)(void *device, nvml_memory *memory);
-  int (*processes)(void *device, unsigned int *count, nvml_process *processes);
+  int (*processes)(void *device, unsigned int *count, struct card_process *processes);
 } nvml;
 
 static int nvml_failed(const char *function, int result) {
@@ -45,8 +39,9 @@ static int find(void *library, const char *name, void *function) {
   return found != NULL;
 }
 
-static int open_nvml(void) {
+static int open_nvml(int is_needed) {
   void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL && !is_needed) return 0;
   if (library == NULL) {
     fprintf(stderr, "gmm: process: NVML cannot be opened: %s; it comes with NVIDIA's driver\n", dlerror());
     return 0;
@@ -62,64 +57,81 @@ static int open_nvml(void) {
   return result == 0 || nvml_failed("nvmlInit_v2", result);
 }
 
-static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
-
-/* The bytes of a process on a device. *found: it is there. 0 after a message. */
-static int process_bytes(void *device, unsigned int pid, int *found, uint64_t *bytes) {
+/* The processes of a device, which the caller frees. 0 after a message. */
+static int list_processes(void *device, struct card *card) {
   unsigned int room = 64;
   for (;;) {
-    nvml_process *list = calloc(room, sizeof *list);
-    unsigned int count = room;
-    const int result = list != NULL ? nvml.processes(device, &count, list) : NVML_ERROR_INSUFFICIENT_SIZE;
-    for (unsigned int i = 0; result == 0 && i < count; ++i) {
-      if (list[i].pid != pid) continue;
-      *found = 1;
-      *bytes = list[i].used;
-    }
-    free(list);
+    card->count = room;
+    card->processes = calloc(room, sizeof *card->processes);
+    const int result =
+        card->processes != NULL ? nvml.processes(device, &card->count, card->processes) : NVML_ERROR_INSUFFICIENT_SIZE;
     if (result == 0) return 1;
+    free(card->processes);
+    card->processes = NULL;
     if (result != NVML_ERROR_INSUFFICIENT_SIZE || room > 1u << 20)
       return nvml_failed("nvmlDeviceGetComputeRunningProcesses", result);
     room *= 2;
   }
 }
 
-static int print_of_device(unsigned int index, const struct options *options, int *found_any) {
+static int look_at_card(unsigned int index, int (*fn)(void *user, const struct card *card), void *user) {
+  struct card card = {.index = index};
   void *device = NULL;
-  char name[128] = "", uuid[96] = "";
   nvml_memory memory = {0, 0, 0};
-  int result, found = 0;
-  uint64_t used = 0;
+  int result;
   if ((result = nvml.device(index, &device)) != 0) return nvml_failed("nvmlDeviceGetHandleByIndex", result);
-  if ((result = nvml.name(device, name, sizeof name)) != 0) return nvml_failed("nvmlDeviceGetName", result);
-  if ((result = nvml.uuid(device, uuid, sizeof uuid)) != 0) return nvml_failed("nvmlDeviceGetUUID", result);
+  if ((result = nvml.name(device, card.name, sizeof card.name)) != 0) return nvml_failed("nvmlDeviceGetName", result);
+  if ((result = nvml.uuid(device, card.uuid, sizeof card.uuid)) != 0) return nvml_failed("nvmlDeviceGetUUID", result);
   if ((result = nvml.memory(device, &memory)) != 0) return nvml_failed("nvmlDeviceGetMemoryInfo", result);
-  if (!process_bytes(device, (unsigned int)options->process, &found, &used)) return 0;
-  printf("device %u: %s, %s\n  the device     %.1f MiB, %.1f MiB used by all processes\n", index, name, uuid,
-         mib(memory.total), mib(memory.used));
-  *found_any |= found;
-  if (!found) {
+  if (!list_processes(device, &card)) return 0;
+  card.total = memory.total;
+  card.used = memory.used;
+  const int good = fn(user, &card);
+  free(card.processes);
+  return good;
+}
+
+int each_card(int is_needed, int (*fn)(void *user, const struct card *card), void *user) {
+  unsigned int count = 0;
+  int good = open_nvml(is_needed), result;
+  if (good && (result = nvml.device_count(&count)) != 0) good = nvml_failed("nvmlDeviceGetCount", result);
+  for (unsigned int i = 0; good && i < count; ++i) good = look_at_card(i, fn, user);
+  return good;
+}
+
+static double mib(uint64_t bytes) { return (double)bytes / 1048576; }
+
+struct search {
+  uint64_t process;
+  int found;
+};
+
+static int print_of_card(void *user, const struct card *card) {
+  struct search *search = user;
+  const struct card_process *process = NULL;
+  for (unsigned int i = 0; i < card->count; ++i)
+    if (card->processes[i].pid == search->process) process = &card->processes[i];
+  if (card->index == 0) printf("process %" PRIu64 "\n", search->process);
+  printf("device %u: %s, %s\n  the device     %.1f MiB, %.1f MiB used by all processes\n", card->index, card->name,
+         card->uuid, mib(card->total), mib(card->used));
+  search->found |= process != NULL;
+  if (process == NULL)
     printf("  the process    nothing\n");
-    return 1;
-  }
-  if (used == NVML_NOT_AVAILABLE)
+  else if (process->used == UINT64_MAX)
     printf("  the process    is there; NVML does not tell its bytes here\n");
   else
-    printf("  the process    %.1f MiB\n", mib(used));
+    printf("  the process    %.1f MiB\n", mib(process->used));
   return 1;
 }
 
 int command_process(const struct options *options) {
-  unsigned int count = 0;
-  int found = 0, good = open_nvml(), result;
-  if (good && (result = nvml.device_count(&count)) != 0) good = nvml_failed("nvmlDeviceGetCount", result);
-  if (good) printf("process %" PRIu64 "\n", options->process);
-  for (unsigned int i = 0; good && i < count; ++i) good = print_of_device(i, options, &found);
-  if (good && !found)
+  struct search search = {.process = options->process};
+  int good = each_card(1, print_of_card, &search);
+  if (good && !search.found)
     printf(
         "NVML knows no process of this number. It counts as the host does, not as a container; a process that the "
         "driver has\ncheckpointed, or without a context, has nothing on a device.\n");
-  if (good && found)
+  if (good && search.found)
     printf(
         "A snapshot that the process writes (gmm_snapshot_write(), in Python context.snapshot()) tells what of that "
         "gmm\n"

@@ -79,6 +79,7 @@ static int32_t write_text(void *user, const char *text, uint64_t size) {
 }
 
 int command_snapshot(const struct options *options) {
+  if (options->process != 0) return snapshot_process(options);
   static uint64_t default_stream;
   static struct trace_tag default_tag = {GMM_TAG_DEFAULT, "default"};
   struct trace trace = {.streams = &default_stream, .stream_count = 1, .tags = &default_tag, .tag_count = 1};

@@ -33,7 +33,13 @@ static int write_view(const struct options *options, const struct view_input *in
 
 int command_trace(const struct options *options) {
   struct view_input input = {.choice = options->choice};
-  int good = 1;
+  if ((options->process != 0) == (options->file_count != 0)) {
+    fprintf(stderr, "gmm: trace: name a trace, or a process by --pid\n");
+    return EXIT_USAGE;
+  }
+  int good = options->process == 0 || trace_process(options, read_into, &input);
+  for (uint64_t i = 0; i < input.count; ++i)
+    snprintf(input.traces[i].file, sizeof input.traces[i].file, "process %u", input.traces[i].process);
   for (int i = 0; i < options->file_count; ++i) good = trace_each(options->files[i], read_into, &input) && good;
   const int code = good ? write_view(options, &input) : EXIT_FAILED;
   while (input.count != 0) trace_free(&input.traces[--input.count]);

@@ -30,12 +30,14 @@ Status resolve(void *, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant
   return Status();
 }
 void importer_gone(void *, uint64_t id) { require(id == kAllocation && --importers >= 0); }
+Status control(void *, int32_t, const ControlRequest &) { return fail(GMM_ERROR_IPC_REFUSED, "no control"); }
 void discard(void *, uint32_t, const char *) {}
 
 struct Target {
   static constexpr size_t kAnswerSize = sizeof(IpcReply);
   FuzzFolder folder;
-  IpcBroker broker{HostAllocator(), Log(discard, nullptr), IpcResolver{resolve, importer_gone, nullptr}};
+  IpcBroker broker{HostAllocator(), Log(discard, nullptr),
+                   IpcResolver{resolve, importer_gone, nullptr, {control, nullptr}}};
   IpcEndpoint endpoint;
   Target() { require(::setenv("GMM_IPC_DIR", folder.path, 1) == 0 && broker.start(&endpoint).ok()); }
   ~Target() { broker.stop(); }

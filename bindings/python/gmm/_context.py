@@ -64,7 +64,7 @@ class Context(Pausing, native.Handle):
     def __init__(self, backend: Backend | int | str = Backend.AUTO, *,
                  log: Callable[[LogLevel, str], object] | None = None, host_memory: int = 0, host_devices: int = 0,
                  decommit_after_ms: int | None = 0, capture: bool = True, leak_report: bool = True,
-                 strict_host: bool = False) -> None:
+                 strict_host: bool = False, control: bool = False) -> None:
         """Opens a backend.
 
         backend: a Backend or its name ("auto", "host", "cuda", "sycl"). log: log(level, message), called on any thread.
@@ -73,6 +73,7 @@ class Context(Pausing, native.Handle):
         when the program allocates nothing while it captures a CUDA graph. Allocations on a stream then make no call of
         the driver. leak_report: the log hears of the blocks that are live when the context is closed.
         strict_host: on the host backend the CPU faults on DEVICE and VMM memory, as it would with a GPU.
+        control: the command gmm may look into the context and pause its tags: `gmm ps`, `gmm pause --pid`.
         """
         backend = by_name(Backend, backend)
         if backend == Backend.SYCL or (backend == Backend.AUTO and os.environ.get("GMM_BACKEND") == "sycl"):
@@ -81,7 +82,8 @@ class Context(Pausing, native.Handle):
             self._held = lambda level, message: log(LogLevel(level), message)
         self._adopt(native.gmm_context_create, context_desc(
             backend=backend, host_memory=host_memory, host_devices=host_devices, no_capture=not capture,
-            strict_host=strict_host, no_leak_report=not leak_report, log=None if log is None else self,
+            strict_host=strict_host, no_leak_report=not leak_report, control=control,
+            log=None if log is None else self,
             decommit_after_ms=native.GMM_DECOMMIT_NEVER if decommit_after_ms is None else decommit_after_ms))
         contexts.add(self)
 

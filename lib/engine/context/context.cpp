@@ -36,8 +36,9 @@ Context::Context(const HostAllocator &allocator, const Log &log)
       trace_(core_, tags_),
       watchers_(core_, heaps_, held_, held_on_),
       pauser_(core_, backups_, heaps_, tags_, watchers_),
-      ipc_(core_, heaps_),
+      ipc_(core_, heaps_, ControlTaker{Control::take, &control_}),
       decommit_(core_, heaps_),
+      control_(*this),
       retired_heaps_(allocator, sizeof(gmm_heap), alignof(gmm_heap)) {}
 
 Status Context::check(const Context *context) {
@@ -101,7 +102,21 @@ Status Context::init(const gmm_context_desc &desc) {
   core_.log.write(LogLevel::kInfo, "Backend %s, %u devices.", core_.backend->name(), device_count_);
   begin_trace();
   GMM_TRY(decommit_.init());
-  return decommit_.set(desc.decommit_after_ms);
+  GMM_TRY(decommit_.set(desc.decommit_after_ms));
+  return allow_control();
+}
+
+// The flag is the program's wish, so a failure is its own. GMM_CONTROL must not keep a program from running.
+Status Context::allow_control() {
+  uint32_t wanted = 0;
+  environment_word(Variable::kControl, &wanted);  // a bad value was warned of, and leaves it at 0
+  const bool is_asked = (flags_ & GMM_CONTEXT_CONTROL) != 0;
+  if (!is_asked && wanted == 0) return Status();
+  control_.allow();
+  const Status status = ipc_.listen();
+  if (status.ok() || is_asked) return status;
+  core_.log.complain("GMM_CONTROL: %s", last_message());
+  return Status();
 }
 
 // As GMM_TRACE says. A "%p" in it becomes the process id, so that a program's children have files of their own. So does
@@ -136,6 +151,7 @@ void Context::report_leaks() {
 
 // Also what a failed init() left.
 void Context::end() {
+  control_.stop();
   if (core_.gate != nullptr && trace_.running() && !trace_.end().ok()) core_.log.complain("%s", last_message());
   watchers_.clear();
   decommit_.stop();

@@ -9,6 +9,7 @@
 #include <gmm/stream.h>
 
 #include "base/retired_memory.h"
+#include "engine/context/control.h"
 #include "engine/heap/block.h"
 #include "engine/heap/capture.h"
 #include "engine/heap/decommit.h"
@@ -151,6 +152,7 @@ class Context : NoCopy {
  private:
   Status init(const gmm_context_desc &desc);
   void begin_trace();
+  Status allow_control();
   void report_leaks();
   void end();
   Quota &quota_of(const gmm_scope_desc &scope);
@@ -215,6 +217,7 @@ class Context : NoCopy {
   Pauser pauser_;
   Ipc ipc_;
   Decommit decommit_;
+  Control control_;
   std::atomic<uint32_t> references_{1};
   Mutex make_heap_mutex_{LockRank::kMakeHeap};
   RetiredMemory retired_heaps_;

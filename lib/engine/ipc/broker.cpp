@@ -171,7 +171,7 @@ void IpcBroker::refuse(Importer *importer, gmm_result result) {
 void IpcBroker::receive(Connection *connection) {
   Importer *importer = static_cast<Importer *>(connection);
   struct {
-    IpcRequest request;
+    ControlRequest request;
     uint8_t next;  // shows a request that is too long
   } incoming;
   const int64_t got = os::receive_bytes(importer->socket, &incoming, sizeof incoming);
@@ -182,19 +182,21 @@ void IpcBroker::receive(Connection *connection) {
     complain("dropped process %d: it spoke again after its request", importer->pid);
     return drop(importer);
   }
-  if (got == sizeof(IpcRequest)) return answer(importer, incoming.request);
+  if (got == sizeof(IpcRequest)) return answer(importer, incoming.request.head);
+  if (got == sizeof(ControlRequest)) return pass_on(importer, &incoming.request);
   complain("refused process %d: its request is %s than %zu bytes", importer->pid,
            got < static_cast<int64_t>(sizeof(IpcRequest)) ? "shorter" : "longer", sizeof(IpcRequest));
   refuse(importer, GMM_ERROR_IPC_REFUSED);
 }
 
-bool IpcBroker::check(const IpcRequest &request, const Importer &importer) {
+bool IpcBroker::check(const IpcRequest &request, const Importer &importer, bool is_control) {
   if (request.magic != IpcRequest::kMagic) {
     complain("refused process %d: its bytes are not a request (magic %08x)", importer.pid, request.magic);
   } else if (request.version != kIpcProtocolVersion) {
     complain("refused process %d: it speaks version %u, this library version %u", importer.pid, request.version,
              kIpcProtocolVersion);
-  } else if (request.reserved != 0 || request.want < IpcWant::kDescriptors || request.want > IpcWant::kCheck) {
+  } else if (request.reserved != 0 || request.want < IpcWant::kDescriptors || request.want > IpcWant::kControl ||
+             (request.want == IpcWant::kControl) != is_control) {
     complain("refused process %d: its request has unknown fields", importer.pid);
   } else if (request.start_time != endpoint_.start_time || request.serial != endpoint_.serial) {
     complain("refused process %d: it means another exporter", importer.pid);
@@ -205,7 +207,7 @@ bool IpcBroker::check(const IpcRequest &request, const Importer &importer) {
 }
 
 void IpcBroker::answer(Importer *importer, const IpcRequest &request) {
-  if (!check(request, *importer)) return refuse(importer, GMM_ERROR_IPC_REFUSED);
+  if (!check(request, *importer, false)) return refuse(importer, GMM_ERROR_IPC_REFUSED);
   IpcGrant granted;
   granted.wants_fds = request.want == IpcWant::kDescriptors;
   granted.counts = request.want != IpcWant::kCheck;
@@ -216,6 +218,24 @@ void IpcBroker::answer(Importer *importer, const IpcRequest &request) {
     result = grant(importer, request, &granted);
   if (result != GMM_OK) return refuse(importer, result);
   if (!send(importer->socket, granted) || !granted.counts) drop(importer);
+}
+
+// Users that the policy names may share memory, and no more.
+void IpcBroker::pass_on(Importer *importer, ControlRequest *request) {
+  int32_t process = 0;
+  uint32_t user = 0;
+  if (!check(request->head, *importer, true)) return refuse(importer, GMM_ERROR_IPC_REFUSED);
+  if (os::peer_of_socket(importer->socket, &process, &user) != 0 || user != current_user()) {
+    complain("refused process %d of user %u: only this user may ask for control", importer->pid, user);
+    return refuse(importer, GMM_ERROR_IPC_REFUSED);
+  }
+  request->tag[sizeof request->tag - 1] = '\0';
+  const int32_t pid = importer->pid, socket = release(importer);
+  const Status status = resolver_.control.take(resolver_.control.user, socket, *request);
+  if (status.ok()) return;
+  if (status.code() != GMM_ERROR_BUSY) complain("refused process %d: %s", pid, last_message());
+  turn_away(socket, status.code());
+  os::end_connection(socket);
 }
 
 // The connection is live after a grant that counts.

@@ -18,10 +18,10 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "engine/ipc/control_messages.h"
 #include "engine/ipc/directory.h"
 #include "engine/ipc/handle.h"
 #include "engine/ipc/peer_server.h"
-#include "engine/ipc/protocol.h"
 
 namespace gmm {
 
@@ -44,6 +44,7 @@ struct IpcResolver {
   Status (*resolve)(void *user, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) = nullptr;
   void (*importer_gone)(void *user, uint64_t id) = nullptr;
   void *user = nullptr;
+  ControlTaker control;
 };
 
 // Takes the same time for every content.
@@ -70,6 +71,7 @@ class IpcBroker final : private PeerServer {
   bool answers_at(const IpcEndpoint &endpoint) const {
     return running_.load(std::memory_order_acquire) && endpoint_ == endpoint;
   }
+  bool is_running() const { return running_.load(std::memory_order_acquire); }
   // Closes the connections of all importers of an export or event. The importers see PeerState::kRevoked.
   // importer_gone() follows for each of them. Does not wait.
   void revoke(uint64_t export_id) { end_importers(export_id, true); }
@@ -98,7 +100,8 @@ class IpcBroker final : private PeerServer {
   void turn_away(int32_t socket, gmm_result reason) override;
   void log(const char *text) override { log_.write(LogLevel::kWarning, "ipc: %s", text); }
   void answer(Importer *importer, const IpcRequest &request);
-  bool check(const IpcRequest &request, const Importer &importer);
+  void pass_on(Importer *importer, ControlRequest *request);
+  bool check(const IpcRequest &request, const Importer &importer, bool is_control);
   gmm_result grant(Importer *importer, const IpcRequest &request, IpcGrant *out);
   bool send(int32_t socket, const IpcAnswer &answer);
   void refuse(Importer *importer, gmm_result result);

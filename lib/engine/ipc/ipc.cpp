@@ -3,12 +3,26 @@
 
 namespace gmm {
 
-Ipc::Ipc(Core &core, HeapSet &heaps)
+Ipc::Ipc(Core &core, HeapSet &heaps, const ControlTaker &control)
     : core_(core),
-      broker_(core.allocator, core.log, IpcResolver{resolve, importer_gone, this}, settings_.policy()),
+      broker_(core.allocator, core.log, IpcResolver{resolve, importer_gone, this, control}, settings_.policy()),
       exports(core, heaps, settings_, broker_, next_id_),
       imports(core, settings_),
       events(core, settings_, broker_, next_id_) {}
+
+// A broker that runs before the first export is for requests of control alone, and moves to the new directory.
+Status Ipc::configure(const IpcPolicy &policy) {
+  const bool moves = broker_.is_running() && !settings_.is_frozen();
+  if (moves) broker_.stop();
+  Status status = settings_.configure(policy);
+  if (moves) keep_first(&status, [&] { return listen(); });
+  return status;
+}
+
+Status Ipc::listen() {
+  IpcEndpoint unused;
+  return broker_.start(&unused);
+}
 
 Status Ipc::import_block(const gmm_ipc_handle &bytes, Device device, uint64_t timeout_ms, void **out) {
   IpcHandle handle;

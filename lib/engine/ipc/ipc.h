@@ -10,6 +10,7 @@
 //   broker.h     IpcBroker: the exporter's thread, which checks and answers requests; peer_server.h: its connections
 //   client.h     the importer's request, the checks of the exporter and its answer, and the connection that counts it
 //   protocol.h   the messages between broker and client; handle.h: the bytes of a handle, and the checks of its fields
+//   control_messages.h what `gmm ps` and the commands with --pid ask, which context/ carries out
 //   policy.h     which users may share, and the check of a peer, also for leases; directory.h: the sockets' directory
 // SECURITY.md says who is trusted with what.
 //
@@ -80,11 +81,13 @@ class Ipc : NoCopy {
   std::atomic<uint64_t> next_id_{1};
 
  public:
-  Ipc(Core &core, HeapSet &heaps);
+  Ipc(Core &core, HeapSet &heaps, const ControlTaker &control);
   ~Ipc() { clear(); }
 
   // BUSY after the first export or import.
-  Status configure(const IpcPolicy &policy) { return settings_.configure(policy); }
+  Status configure(const IpcPolicy &policy);
+  // Other processes may ask for control from now on.
+  Status listen();
   // The policy, which does not change from now on: for leases, whose processes are held to it as well.
   const IpcPolicy &policy() {
     settings_.freeze();

@@ -126,6 +126,19 @@ void PeerServer::keep(Connection *connection) {
 }
 
 void PeerServer::drop(Connection *connection) {
+  remove(connection);
+  os::end_connection(connection->socket);
+  ended(connection);
+}
+
+int32_t PeerServer::release(Connection *connection) {
+  const int32_t socket = connection->socket;
+  remove(connection);
+  ended(connection);
+  return socket;
+}
+
+void PeerServer::remove(Connection *connection) {
   {
     LockGuard guard(connections_mutex_);  // then no other thread uses its socket
     connections_.erase_unordered(
@@ -133,8 +146,6 @@ void PeerServer::drop(Connection *connection) {
   }
   pending_ -= connection->is_pending ? 1 : 0;
   poller_.remove(connection->socket);
-  os::end_connection(connection->socket);
-  ended(connection);
 }
 
 void PeerServer::drop_all() {

@@ -46,7 +46,7 @@ class PeerServer : NoCopy {
   virtual Connection *make(int32_t pid) = 0;
   // Bytes have come, or the end.
   virtual void receive(Connection *connection) = 0;
-  // The last call for it: its socket is closed.
+  // The last call for it: its socket is closed, or somebody else's.
   virtual void ended(Connection *connection) = 0;
   // Before a peer's socket is closed for this reason: IPC_REFUSED, or BUSY.
   virtual void turn_away(int32_t socket, gmm_result reason) = 0;
@@ -66,6 +66,8 @@ class PeerServer : NoCopy {
   void accept_all();
   void keep(Connection *connection);
   void drop(Connection *connection);
+  // Ends the connection as drop() does, but the caller has its socket, which stays open.
+  int32_t release(Connection *connection);
   void drop_all();
   [[gnu::format(printf, 2, 3)]] void complain(const char *format, ...);
 
@@ -83,6 +85,7 @@ class PeerServer : NoCopy {
 
  private:
   void admit(int32_t socket);
+  void remove(Connection *connection);
   Connection *oldest_pending() const;
 
   os::NameIdentity identity_;

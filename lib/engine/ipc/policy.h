@@ -41,6 +41,10 @@ class IpcSettings {
   Status configure(const IpcPolicy &policy);
   // Every export and import calls this before it uses the policy, which changes no more from then on.
   void freeze();
+  bool is_frozen() {
+    LockGuard guard(mutex_);
+    return is_frozen_;
+  }
   const IpcPolicy &policy() const { return policy_; }
 
  private:

@@ -30,6 +30,7 @@ enum class IpcWant : uint16_t {
   kDescriptors = 1,  // a file descriptor of each extent, and to be counted as an importer
   kCount = 2,        // to be counted only: the legacy route
   kCheck = 3,        // whether the block lives
+  kControl = 4,      // a ControlRequest (control_messages.h), which this one begins
 };
 
 struct IpcRequest {

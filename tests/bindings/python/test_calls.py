@@ -40,7 +40,8 @@ def test_context_and_devices(context):
             assert other.decommit_after_ms == 10
             other.decommit_after_ms = None
             assert other.decommit_after_ms is None
-    with open_context(context.info.backend, strict_host=True) as strict, strict.alloc(MIB) as buffer:
+    with open_context(context.info.backend, strict_host=True, control=True) as strict, strict.alloc(MIB) as buffer:
+        assert strict.info.flags == native.GMM_CONTEXT_STRICT_HOST | native.GMM_CONTEXT_CONTROL
         buffer.fill(6)
         assert bytes(buffer) == b"\6" * MIB and not buffer.info.flags & gmm.PointerFlags.HOST_ACCESSIBLE
         refused(BufferError, lambda: memoryview(buffer), match="copy_to")
