@@ -30,7 +30,7 @@ EXTRA = {("engine/backup/checksum.cpp", "xxhash.h"), ("base/lock.cpp", "execinfo
          ("engine/trace/format.h", "stdint.h")}
 # The format is in C, for the writer and the reader. The reader finds blocks by the library's table.
 OF_TRACES = [("cli", "engine/trace/format.h"), ("cli", "base/hash_table.h"), ("cli", "base/vector.h"),
-             ("cli", "base/utf8.h")]
+             ("cli", "base/utf8.h"), ("cli", "base/call_stack.h")]
 CONCRETE_BACKENDS = ("host", "cuda", "sycl")
 FACTORY = "engine/context/factory.cpp"
 
