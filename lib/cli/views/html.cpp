@@ -14,7 +14,7 @@ using namespace gmm;
 
 namespace {
 
-constexpr uint64_t kPoints = 2000, kMostHolders = 200, kMostOperations = 5000, kMostBlocks = 20000;
+constexpr uint64_t kPoints = 2000, kMostHolders = 200, kMostStacks = 50, kMostOperations = 5000, kMostBlocks = 20000;
 
 struct Holder {
   WalkBlock block;  // one of them
@@ -42,6 +42,9 @@ class Writer {
   void put_operation(const Walk &walk);
   void put_moment(const char *name, uint64_t time);
   void put_place(const WalkBlock &block);
+  template <typename Order, typename Bytes>
+  void group(Vector<WalkBlock> *blocks, Vector<Holder> *out, Order order, Bytes bytes);
+  void put_stacks(Vector<WalkBlock> *blocks);
   bool put_series(const Walk &walk);
   void separate() {
     if (!is_first_) std::fputs(",\n", out_);
@@ -130,10 +133,46 @@ void Writer::put_operations() {
   std::fprintf(out_, "],\"operation_count\":%" PRIu64 ",\n", count);
 }
 
+// Those with the most bytes first. `order` is as that of strcmp().
+template <typename Order, typename Bytes>
+void Writer::group(Vector<WalkBlock> *blocks, Vector<Holder> *out, Order order, Bytes bytes) {
+  std::sort(blocks->begin(), blocks->end(), [&](const WalkBlock &a, const WalkBlock &b) { return order(a, b) < 0; });
+  for (const WalkBlock &block : *blocks) {
+    if (out->empty() || order(out->back().block, block) != 0)
+      is_whole_ = out->push_back(Holder{block, 0, 0}) && is_whole_;
+    if (out->empty()) break;
+    out->back().bytes += bytes(*block.alloc);
+    ++out->back().count;
+  }
+  std::sort(out->begin(), out->end(), [](const Holder &a, const Holder &b) { return a.bytes > b.bytes; });
+}
+
 void Writer::put_place(const WalkBlock &block) {
   const trace &of = input_.traces[index_];
   put_json(out_, tag_name(of, block.alloc->tag));
   std::fprintf(out_, ",\"%s\",%d,", kind_text(block.alloc->kind), block.alloc->device);
+}
+
+// The stacks whose blocks hold the most, as far as blocks have stacks.
+void Writer::put_stacks(Vector<WalkBlock> *blocks) {
+  const auto order = [](const WalkBlock &a, const WalkBlock &b) {
+    return a.alloc->stack < b.alloc->stack ? -1 : a.alloc->stack > b.alloc->stack ? 1 : 0;
+  };
+  Vector<Holder> holders;
+  group(blocks, &holders, order, [](const trace_event &alloc) { return alloc.stack == 0 ? 0 : alloc.value; });
+  std::fputs(",\"stacks\":[", out_);
+  for (uint64_t i = 0; i < std::min(holders.size(), kMostStacks) && holders[i].bytes != 0; ++i) {
+    std::fprintf(out_, "%s[%" PRIu64 ",%" PRIu64 ",[", i == 0 ? "" : ",\n", holders[i].bytes, holders[i].count);
+    is_first_ = true;
+    for_each_frame(input_.traces[index_], holders[i].block.alloc->stack, [&](const trace_frame &frame) {
+      FrameText text;
+      frame_text(frame, text);
+      separate();
+      put_json(out_, text);
+    });
+    std::fputs("]]", out_);
+  }
+  std::fputc(']', out_);
 }
 
 // The holders of the memory at a time, the largest first, and where their blocks lie.
@@ -151,16 +190,8 @@ void Writer::put_moment(const char *name, uint64_t time) {
     if (a.alloc->kind != b.alloc->kind) return a.alloc->kind < b.alloc->kind ? -1 : 1;
     return std::strcmp(text(a), text(b));
   };
-  std::sort(blocks.begin(), blocks.end(), [&](const WalkBlock &a, const WalkBlock &b) { return order(a, b) < 0; });
   Vector<Holder> holders;
-  for (const WalkBlock &block : blocks) {
-    if (holders.empty() || order(holders.back().block, block) != 0)
-      is_whole_ = holders.push_back(Holder{block, 0, 0}) && is_whole_;
-    if (holders.empty()) break;
-    holders.back().bytes += block.alloc->size;
-    ++holders.back().count;
-  }
-  std::sort(holders.begin(), holders.end(), [](const Holder &a, const Holder &b) { return a.bytes > b.bytes; });
+  group(&blocks, &holders, order, [](const trace_event &alloc) { return alloc.size; });
   std::fprintf(out_, "\"%s\":{\"time\":%" PRIu64 ",\"live\":%" PRIu64 ",\"holder_count\":%" PRIu64 ",\"holders\":[",
                name, time, walk.live(), holders.size());
   for (uint64_t i = 0; i < std::min(holders.size(), kMostHolders); ++i) {
@@ -178,7 +209,9 @@ void Writer::put_moment(const char *name, uint64_t time) {
     // As a text: an address has more bits than a number of JavaScript.
     std::fprintf(out_, "\"%" PRIx64 "\",%" PRIu64 "]", blocks[i].alloc->address, blocks[i].alloc->size);
   }
-  std::fputs("]}", out_);
+  std::fputc(']', out_);
+  put_stacks(&blocks);
+  std::fputc('}', out_);
 }
 
 bool Writer::run(uint64_t peak) {

@@ -2,6 +2,7 @@
 #include "cli/views/walk.h"
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstring>
 
 namespace gmm {
@@ -29,6 +30,14 @@ const char *tag_name(const trace &of, uint32_t index) {
 const char *kind_text(uint16_t kind) {
   static constexpr const char *kNames[] = {"", "DEVICE", "VMM", "HOST", "MANAGED"};
   return kind < sizeof kNames / sizeof *kNames ? kNames[kind] : "";
+}
+
+void frame_text(const trace_frame &frame, FrameText &out) {
+  if (frame.file[0] == '\0')
+    std::snprintf(out, sizeof out, "%s", frame.name);
+  else
+    std::snprintf(out, sizeof out, "%s (%s:%" PRIu32 ")", frame.name, frame.file, frame.line);
+  for (char *at = out; (at = std::strchr(at, '"')) != nullptr;) *at = '\'';  // of operator ""
 }
 
 Walk::Walk(const view_input &input, uint32_t index)
