@@ -518,6 +518,7 @@ struct zeroed : Desc {
 using context_desc = detail::zeroed<gmm_context_desc>;
 using alloc_desc = detail::zeroed<gmm_alloc_desc>;
 using heap_desc = detail::zeroed<gmm_heap_desc>;
+using trace_desc = detail::zeroed<gmm_trace_desc>;
 using compact_desc = detail::zeroed<gmm_compact_desc>;
 using stream_desc = detail::zeroed<gmm_stream_desc>;
 using event_desc = detail::zeroed<gmm_event_desc>;
@@ -1311,10 +1312,12 @@ class trace_ref : public object_handle<gmm_context, gmm_trace_end> {
 class trace : public unique<trace_ref> {
  public:
   using unique::unique;
-  [[nodiscard]] static outcome<trace> begin(context_ref context, const char *path) {
-    const gmm_result code = gmm_trace_begin(context.get(), path);
+  [[nodiscard]] static outcome<trace> begin(context_ref context, const char *path,
+                                            const gmm_trace_desc &desc = trace_desc()) {
+    const gmm_result code = gmm_trace_begin(context.get(), path, detail::pass(desc));
     return detail::give<trace>(code, trace_ref(context.get()));
   }
+  static outcome<void> set_frames(gmm_frames_fn fn) { return detail::call<void>(gmm_trace_set_frames, fn); }
   outcome<void> end() { return destroy(); }
 };
 

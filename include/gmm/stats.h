@@ -206,6 +206,17 @@ GMM_API gmm_result gmm_snapshot_write(gmm_snapshot *snapshot, gmm_write_fn fn, v
 GMM_API gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) GMM_NOEXCEPT;
 
 /**
+ * Describes a trace for gmm_trace_begin().
+ *
+ * With `stack_bytes` = n, of n allocated bytes one allocation has its stack, and each allocation of 2n bytes has one.
+ */
+typedef struct gmm_trace_desc {
+  uint32_t struct_size;
+  uint32_t flags;       /**< must be 0 */
+  uint64_t stack_bytes; /**< 524288 (512 KiB) is usual; 1: every allocation has a stack; 0: none has */
+} gmm_trace_desc;
+
+/**
  * Starts a trace: a record of the context's operations in a file.
  *
  * The trace records every allocation (address, size, alignment, stream, heap), free and gmm_record_use() with its
@@ -220,11 +231,16 @@ GMM_API gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) GMM_NOEXCEPT;
  * stays readable. A child of fork() writes nothing. gmm counts the events that it could not write, and gmm_trace_end()
  * reports them. A failed write raises neither SIGXFSZ nor SIGPIPE in the program.
  *
+ * With `desc->stack_bytes` the trace has the call stacks of allocations and of calls that failed. `gmm trace` finds
+ * their functions and lines when it reads the file, by the build-ids of the program and its libraries.
+ * GMM_TRACE_STACKS=bytes does so for GMM_TRACE.
+ *
  * @param path  the file, which is created or replaced.
- * Errors: NULL_ARGUMENT, BUSY (the context records already, or another trace writes the file), IO, OUT_OF_HOST_MEMORY,
- * FORKED.
+ * @param desc  NULL: no stacks.
+ * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_FLAGS, BUSY (the context records already, or another trace writes
+ * the file), IO, OUT_OF_HOST_MEMORY, FORKED.
  */
-GMM_API gmm_result gmm_trace_begin(gmm_context *context, const char *path) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_trace_begin(gmm_context *context, const char *path, const gmm_trace_desc *desc) GMM_NOEXCEPT;
 
 /**
  * Ends the trace and writes all recorded events of every thread to its file.
@@ -233,6 +249,24 @@ GMM_API gmm_result gmm_trace_begin(gmm_context *context, const char *path) GMM_N
  * Threads: the call waits for frees that other threads are inside of.
  */
 GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
+
+/** Adds a frame to a stack: the names of a function and of its file as UTF-8, and the line. They are copied. */
+typedef void (*gmm_frame_fn)(void *to, const char *name, const char *file, uint32_t line);
+
+/**
+ * A function that names what an interpreter runs on the calling thread: it calls `add(to, ...)` for each frame, the
+ * innermost first. Any thread that allocates or frees calls it, with no lock of gmm. It must not call gmm, nor wait for
+ * a lock that its thread's callers may hold.
+ */
+typedef void (*gmm_frames_fn)(gmm_frame_fn add, void *to);
+
+/**
+ * Sets the function that adds an interpreter's frames to the stacks of all traces of the process. The Python package
+ * sets one.
+ *
+ * @param fn  stays usable until another one is set and no thread is inside it; NULL: none.
+ */
+GMM_API gmm_result gmm_trace_set_frames(gmm_frames_fn fn) GMM_NOEXCEPT;
 
 /**
  * Returns free memory to the driver.

@@ -112,11 +112,18 @@ gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) noexcept {
   });
 }
 
-gmm_result gmm_trace_begin(gmm_context *context, const char *path) noexcept {
+gmm_result gmm_trace_begin(gmm_context *context, const char *path, const gmm_trace_desc *desc) noexcept {
   return call(context, [&]() -> Status {
+    gmm_trace_desc copy;
     GMM_TRY(check_not_null(path, "gmm_trace_begin", "path"));
-    return context->trace().begin(path);
+    GMM_TRY(read_checked(desc, 0, &copy));
+    return context->trace().begin(path, copy.stack_bytes);
   });
+}
+
+gmm_result gmm_trace_set_frames(gmm_frames_fn fn) noexcept {
+  Trace::set_frames(fn);
+  return GMM_OK;
 }
 
 gmm_result gmm_trace_end(gmm_context *context) noexcept {

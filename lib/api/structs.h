@@ -34,6 +34,7 @@
   X(gmm_snapshot_info, 40)      \
   X(gmm_block_info, 120)        \
   X(gmm_extent_info, 56)        \
+  X(gmm_trace_desc, 16)         \
   X(gmm_watch_desc, 72)         \
   X(gmm_watch_info, 56)         \
   X(gmm_lease_ask, 96)          \

@@ -138,7 +138,7 @@ void check_may_wait(const char *what, const void *except) {
 }
 
 void check_may_call_program(ProgramCall call) {
-  constexpr const char *kNames[] = {"log", "out-of-memory", "progress", "write", "watch", "ask"};
+  constexpr const char *kNames[] = {"log", "out-of-memory", "progress", "write", "watch", "ask", "frames"};
   for (uint32_t i = 0; i < t_held.count; ++i) {
     const HeldLock &held = t_held.each[i];
     if ((call == ProgramCall::kProgress && held.over_waits) || is_hidden(held)) continue;

@@ -39,6 +39,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kBackupPlacing, "BackupFile placing", kOperation, "the ranges of one save in the file")                 \
   LOCK(kBackupGrowth, "BackupArena growth", kOperation, "segments become ready, which waits for copy threads") \
   LOCK(kTraceBuffers, "Trace buffers", kOperation, "the buffers of a trace")                                   \
+  LOCK(kTraceWritten, "Trace written", kOperation, "the stacks and modules that a trace has")                  \
   LOCK(kTraceFile, "TraceFile", kOperation, "one write; the only lock of a trace inside a free")               \
   LOCK(kIpcExports, "IpcExports", kBrief, "the table of exports")                                              \
   LOCK(kHeapCachesList, "HeapCaches list", kBrief, "the list of caches and the counters of ended ones")        \

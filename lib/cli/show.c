@@ -41,6 +41,7 @@ int command_trace(const struct options *options) {
   for (uint64_t i = 0; i < input.count; ++i)
     snprintf(input.traces[i].file, sizeof input.traces[i].file, "process %u", input.traces[i].process);
   for (int i = 0; i < options->file_count; ++i) good = trace_each(options->files[i], read_into, &input) && good;
+  for (uint32_t i = 0; i < input.count && options->view != view_plain; ++i) trace_symbolize(&input.traces[i]);
   const int code = good ? write_view(options, &input) : EXIT_FAILED;
   while (input.count != 0) trace_free(&input.traces[--input.count]);
   free(input.traces);

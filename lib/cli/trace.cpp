@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/call_stack.h"
 #include "base/hash_table.h"
 #include "base/utf8.h"
 
@@ -29,6 +30,25 @@ struct heap_slot {
   bool is_known = false;
 };
 
+// Where the record of a number is.
+struct numbered {
+  uint64_t number;
+  uint32_t index;
+};
+
+uint32_t index_of(const gmm::HashTable<numbered> &table, uint64_t number, uint32_t none) {
+  const numbered *found = table.find(number, [number](const numbered &each) { return each.number == number; });
+  return found == nullptr ? none : found->index;
+}
+
+// The first record of a number counts.
+const char *add_number(gmm::HashTable<numbered> *table, uint64_t number, uint32_t index) {
+  if (index_of(*table, number, UINT32_MAX) != UINT32_MAX) return nullptr;
+  if (!table->reserve()) return no_memory;
+  table->add(number, numbered{number, index});
+  return nullptr;
+}
+
 // A trace that is being read. Its functions return nullptr, or what is wrong.
 struct reader {
   gzFile file = nullptr;
@@ -38,7 +58,11 @@ struct reader {
   uint64_t time = 0;           // of the last record of the block of the file
   uint32_t stream_slots[TRACE_STREAM_SLOTS] = {};
   heap_slot heap_slots[TRACE_HEAP_SLOTS] = {};
-  uint64_t offset = 0;  // of the record, or number of the line
+  uint64_t stack = 0, stands_for = 0;  // of the next alloc or failure
+  gmm::Vector<uint64_t> addresses;     // of stacks, or TRACE_INTERPRETED and a frame's number
+  gmm::HashTable<numbered> stacks{gmm::HostAllocator()};
+  gmm::HashTable<numbered> frames{gmm::HostAllocator()};  // by what stands in stacks
+  uint64_t offset = 0;                                    // of the record, or number of the line
   uint64_t begin_time = 0;
   double tick = 0;  // nanoseconds of one
 };
@@ -160,6 +184,11 @@ trace_event event_at(const reader *reader, uint8_t type) {
   return event;
 }
 
+void take_stack(reader *reader, trace_event *event) {
+  event->stack = static_cast<uint32_t>(reader->stack);  // its number, until all are read
+  reader->stack = 0;
+}
+
 // An event goes to the thread of its block of the file.
 const char *add_read(reader *reader, trace_event *event) {
   const char *wrong = reader->thread == 0 ? "the block of the file has no thread" : nullptr;
@@ -181,6 +210,8 @@ const char *read_short(reader *reader, uint64_t first, uint64_t second) {
     event.kind = heap.kind;
     event.device = heap.device;
     event.tag = heap.tag;
+    take_stack(reader, &event);
+    event.value = event.stack == 0 ? 0 : reader->stands_for;
     if (event.size == 0) return "the size of the allocation is impossible";
     if (!heap.is_known) return "the allocation is of an unknown heap";
   }
@@ -207,8 +238,41 @@ const char *add_operation(reader *reader, trace_event *event, uint64_t began) {
   return add_read(reader, event);
 }
 
-// `values` has all those that this release knows, and zeros where the record has fewer.
-const char *read_long(reader *reader, uint8_t type, const uint64_t *values) {
+const char *read_frame(reader *reader, const uint64_t *values) {
+  constexpr uint32_t kFile = 2 + TRACE_NAME_BYTES / 8;
+  trace_frame frame = {0, TRACE_NO_FRAME, TRACE_NO_FRAME, static_cast<uint32_t>(values[1]), "", ""};
+  std::memcpy(frame.name, values + 2, TRACE_NAME_BYTES);
+  clean(frame.name, TRACE_NAME_BYTES + 1);
+  std::memcpy(frame.file, values + kFile, TRACE_TEXT_BYTES);
+  clean(frame.file, TRACE_TEXT_BYTES);
+  const char *wrong = add_number(&reader->frames, values[0] | TRACE_INTERPRETED, reader->read.frame_count);
+  return wrong != nullptr ? wrong : append(&reader->read.frames, &reader->read.frame_count, &frame);
+}
+
+// Its addresses become frames when all records are read: a frame's record may follow in the block of another thread.
+const char *read_stack(reader *reader, const uint64_t *values, uint32_t count) {
+  if (values[0] == 0) return "the stack has no number";
+  const trace_stack stack = {static_cast<uint32_t>(reader->addresses.size()), count == 0 ? 0 : count - 1};
+  if (stack.first > UINT32_MAX / 2) return "the trace has more stacks than this program can count";
+  for (uint32_t i = 1; i < count; ++i)
+    if (!reader->addresses.push_back(values[i])) return no_memory;
+  const char *wrong = add_number(&reader->stacks, values[0], reader->read.stack_count);
+  return wrong != nullptr ? wrong : append(&reader->read.stacks, &reader->read.stack_count, &stack);
+}
+
+const char *read_module(reader *reader, const uint64_t *values) {
+  trace_module module = {values[1], values[2], values[3], "", ""};
+  gmm::Module id;
+  if (values[4] > sizeof id.build_id) return "the build-id is longer than any";
+  std::memcpy(id.build_id, values + 5, sizeof id.build_id);
+  gmm::build_id_text(id.build_id, values[4], module.build_id);
+  std::memcpy(module.path, values + 5 + sizeof id.build_id / 8, TRACE_TEXT_BYTES);
+  clean(module.path, TRACE_TEXT_BYTES);
+  return append(&reader->read.modules, &reader->read.module_count, &module);
+}
+
+// `values` has all those that this release knows, and zeros where the record has fewer. `count`: in the record.
+const char *read_long(reader *reader, uint8_t type, const uint64_t *values, uint32_t count) {
   trace *const of = &reader->read;
   trace_event event = event_at(reader, type);
   const char *wrong = nullptr;
@@ -274,7 +338,19 @@ const char *read_long(reader *reader, uint8_t type, const uint64_t *values) {
       event.tag = heap.tag;
       return add_read(reader, &event);
     }
+    case TRACE_FRAME:
+      return read_frame(reader, values);
+    case TRACE_STACK:
+      return read_stack(reader, values, count);
+    case TRACE_MODULE:
+      return read_module(reader, values);
+    case TRACE_AT:
+      if (values[0] > UINT32_MAX) return "the number of the stack is impossible";
+      reader->stack = values[0];
+      reader->stands_for = values[1];
+      return nullptr;
     case TRACE_FAILED:
+      take_stack(reader, &event);
       event.result = static_cast<int32_t>(values[0]);
       event.size = values[1];
       event.value = of->text_count;
@@ -294,22 +370,24 @@ const char *read_long(reader *reader, uint8_t type, const uint64_t *values) {
 }
 
 const char *read_block(reader *reader, const unsigned char *block, uint32_t size) {
-  enum { VALUES = 3 + TRACE_TEXT_BYTES / 8 };
+  enum { VALUES = 255 - 2 };  // the most that a record has
   const uint64_t begin = reader->offset;
   reader->thread = 0;
+  reader->stack = 0;
   std::memset(reader->stream_slots, 0, sizeof reader->stream_slots);
   for (heap_slot &heap : reader->heap_slots) heap = heap_slot{};
   for (uint32_t at = 0; size - at >= 8 && block[at] != 0;) {
-    uint64_t words[2 + VALUES + 1] = {0};  // a name ends in any case
+    uint64_t words[2 + VALUES] = {0};
     const int is_long = block[at] == TRACE_LONG, form = block[at] & 0xf;
     reader->offset = begin + at;
     const uint32_t bytes = is_long ? block[at + 2] * 8u : form == TRACE_ALLOC ? 16 : 8;
     if (!is_long && (form < TRACE_ALLOC || form > TRACE_USE)) return "the record has an unknown form";
     if (is_long && bytes < 16) return "the record has no size";
     if (bytes > size - at) return size == TRACE_BLOCK_BYTES ? "the record is longer than its block" : nullptr;
-    std::memcpy(words, block + at, bytes < (2 + VALUES) * 8 ? bytes : (2 + VALUES) * 8);
+    std::memcpy(words, block + at, bytes);
     if (is_long) reader->time = words[1];
-    const char *wrong = is_long ? read_long(reader, block[at + 1], &words[2]) : read_short(reader, words[0], words[1]);
+    const char *wrong =
+        is_long ? read_long(reader, block[at + 1], &words[2], bytes / 8 - 2) : read_short(reader, words[0], words[1]);
     if (wrong != nullptr) return wrong;
     at += bytes;
   }
@@ -338,11 +416,49 @@ const char *read_blocks(reader *reader) {
       wrong = "the blocks of the trace have another size";
     reader->read.process = header.process;
     reader->read.epoch = header.begin_epoch;
+    reader->read.stack_bytes = header.stack_bytes;
     reader->begin_time = header.begin_time;
     reader->tick = header.clock_hertz == 0 ? 1 : 1e9 / static_cast<double>(header.clock_hertz);
     reader->offset = static_cast<uint64_t>(got);
   }
   std::free(block);
+  return wrong;
+}
+
+// --- Binary: the stacks ------------------------------------------------------------------------------------------
+
+uint32_t module_of(const trace &of, uint64_t address) {
+  for (uint32_t i = of.module_count; i-- > 0;)  // a later one may have come in the place of an earlier one
+    if (address >= of.modules[i].begin && address < of.modules[i].end) return i;
+  return TRACE_NO_FRAME;
+}
+
+const char *frame_index(reader *reader, uint64_t address, uint32_t *out) {
+  trace &of = reader->read;
+  *out = index_of(reader->frames, address, TRACE_NO_FRAME);
+  if (*out != TRACE_NO_FRAME || (address & TRACE_INTERPRETED) != 0 || address == 0) return nullptr;
+  *out = of.frame_count;
+  const trace_frame made = {address, module_of(of, address), TRACE_NO_FRAME, 0, "", ""};
+  const char *wrong = add_number(&reader->frames, address, *out);
+  return wrong != nullptr ? wrong : append(&of.frames, &of.frame_count, &made);
+}
+
+// Frames that the file lacks are left out, and so are stacks.
+const char *resolve_stacks(reader *reader) {
+  trace &of = reader->read;
+  const char *wrong = nullptr;
+  for (uint32_t i = 0; i < of.stack_count; ++i) {
+    trace_stack &stack = of.stacks[i];
+    const uint32_t begin = stack.first, end = begin + stack.count;
+    stack.first = of.stack_frame_count;
+    for (uint32_t at = begin; at < end && wrong == nullptr; ++at) {
+      uint32_t frame;
+      wrong = frame_index(reader, reader->addresses[at], &frame);
+      if (wrong == nullptr && frame != TRACE_NO_FRAME) wrong = append(&of.stack_frames, &of.stack_frame_count, &frame);
+    }
+    stack.count = of.stack_frame_count - stack.first;
+  }
+  for (uint64_t i = 0; i < of.count; ++i) of.events[i].stack = index_of(reader->stacks, of.events[i].stack, 0);
   return wrong;
 }
 
@@ -398,7 +514,8 @@ void Order::choose(trace_event *events, uint64_t count, uint64_t at) {
 const char *Order::add_free(const live_block &live, trace_event of) {
   of.type = TRACE_FREE;
   of.address = live.address;
-  of.size = 0;
+  of.size = of.value = 0;
+  of.stack = 0;
   of.block = live.block;
   return add_event(trace_, of);
 }
@@ -504,7 +621,9 @@ int trace_read(const char *path, struct trace *out) {
   const int begun = gzread(reader.file, magic, sizeof magic);
   for (int i = begun; i-- > 0;) gzungetc(static_cast<unsigned char>(magic[i]), reader.file);
   const int binary = std::memcmp(magic, "gmmtrace", sizeof magic) == 0;
-  const char *wrong = stream_index(of, 0, &ignored);
+  constexpr trace_stack none = {0, 0};
+  const char *wrong = append(&of->stacks, &of->stack_count, &none);
+  if (wrong == nullptr) wrong = stream_index(of, 0, &ignored);
   if (wrong == nullptr) wrong = tag_index(of, GMM_TAG_DEFAULT, &ignored);
   if (wrong == nullptr) wrong = binary ? read_blocks(&reader) : read_text(&reader);
   int code = Z_OK;
@@ -514,7 +633,8 @@ int trace_read(const char *path, struct trace *out) {
     std::fprintf(stderr, binary ? "gmm: %s: byte %" PRIu64 ": %s\n" : "gmm: %s:%" PRIu64 ": %s\n", path, reader.offset,
                  wrong);
   int good = wrong == nullptr;
-  if (good && binary) wrong = Order(of).run(path);
+  if (good && binary) wrong = resolve_stacks(&reader);
+  if (good && binary && wrong == nullptr) wrong = Order(of).run(path);
   if (good && wrong == nullptr) wrong = count_requested(of);
   if (good && wrong == nullptr && of->blocks == 0 && !(binary && of->ended)) wrong = "the trace is empty";
   if (good && wrong != nullptr) std::fprintf(stderr, "gmm: %s: %s\n", path, wrong);
@@ -550,5 +670,9 @@ void trace_free(trace *of) {
   std::free(of->names);
   std::free(of->texts);
   std::free(of->threads);
+  std::free(of->modules);
+  std::free(of->frames);
+  std::free(of->stacks);
+  std::free(of->stack_frames);
   *of = trace{};
 }

@@ -18,12 +18,13 @@ struct trace_event {
   uint64_t began;    /* of a pause, resume, trim, compaction and move; of others: `time` */
   uint64_t size;     /* bytes: of an alloc, a pause or resume, a trim, moved ones, from the driver, asked for in vain */
   uint64_t value;    /* name: index into trace.names; failure: into trace.texts; compaction: bytes that were returned;
-                        held: paused bytes; move: the new location */
+                        held: paused bytes; move: the new location; alloc: bytes that its stack stands for */
   uint64_t address;  /* of alloc, free, use, name and move; 0 in a text; held, heap created, destroyed: its number */
   uint32_t block;    /* number of their block, from 0; no other block of this number lives. Others: TRACE_NO_BLOCK */
   uint32_t stream;   /* index into trace.streams */
   uint32_t tag;      /* a place; of a pause and resume; index into trace.tags, or TRACE_NO_TAG: all tags */
   uint32_t thread;   /* from 0; trace.threads has the system's number */
+  uint32_t stack;    /* of an alloc and a failure: index into trace.stacks, whose first is no stack */
   int32_t result;    /* of a failure: gmm_result */
   gmm_device device; /* a place: of an alloc, held bytes, a failure */
   uint16_t kind;     /* a place: gmm_kind; UNSPECIFIED in a text, and of a failure without a heap */
@@ -35,6 +36,29 @@ struct trace_event {
 struct trace_tag {
   gmm_tag number;
   char name[TRACE_NAME_BYTES];
+};
+
+/* A file whose code the process had. */
+struct trace_module {
+  uint64_t base, begin, end; /* the file's addresses are less by `base` */
+  char build_id[65];         /* in hexadecimal digits */
+  char path[TRACE_TEXT_BYTES];
+};
+
+/* A call that had not returned. trace_symbolize() finds the names of machine code. */
+struct trace_frame {
+  uint64_t address; /* where it goes on; 0: of an interpreter */
+  uint32_t module;  /* index into trace.modules, or TRACE_NO_FRAME */
+  uint32_t outer;   /* index of the frame that this one is inlined into, or TRACE_NO_FRAME */
+  uint32_t line;    /* 0: not known */
+  char name[256];   /* "": not known yet */
+  char file[TRACE_TEXT_BYTES];
+};
+#define TRACE_NO_FRAME UINT32_MAX
+
+/* A part of trace.stack_frames, the innermost first. */
+struct trace_stack {
+  uint32_t first, count;
 };
 
 struct trace {
@@ -58,11 +82,23 @@ struct trace {
   uint32_t name_count;
   char (*texts)[TRACE_TEXT_BYTES];
   uint32_t text_count;
+  uint64_t stack_bytes; /* 0: the trace has no stacks; 1: of each alloc */
+  struct trace_module *modules;
+  uint32_t module_count;
+  struct trace_frame *frames;
+  uint32_t frame_count;
+  struct trace_stack *stacks;
+  uint32_t stack_count;
+  uint32_t *stack_frames; /* indices into frames */
+  uint32_t stack_frame_count;
   uint64_t peak_requested; /* bytes: the highest sum of live sizes */
 };
 
 /* It prints on stderr what is wrong and where. 0: the file is not a trace. */
 int trace_read(const char *path, struct trace *out);
+/* Gives each frame a name and, where the file tells, a line. The program addr2line reads the files, which must have the
+   build-ids of the trace; otherwise a frame's name is its file and place, and stderr says why. */
+void trace_symbolize(struct trace *trace);
 void trace_free(struct trace *trace);
 /* Calls fn for the path, or for each file in the folder that it names, by name. 0: fn returned 0, or the folder cannot
    be read, which is reported on stderr. */

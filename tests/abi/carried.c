@@ -50,7 +50,7 @@ static void use(const struct carried *gmm) {
   for (unsigned i = 0; i < 20; ++i) CHECK_EQUAL(gmm->gmm_alloc(context, 1000 * i + 1, NULL, &blocks[i]), GMM_OK);
   for (unsigned i = 0; i < 20; ++i) CHECK_EQUAL(gmm->gmm_free(context, blocks[i], GMM_STREAM_DEFAULT), GMM_OK);
   CHECK_EQUAL(gmm->gmm_tag_push(context, GMM_TAG_DEFAULT), GMM_OK);
-  CHECK_EQUAL(gmm->gmm_trace_begin(context, "/dev/null"), GMM_OK);
+  CHECK_EQUAL(gmm->gmm_trace_begin(context, "/dev/null", NULL), GMM_OK);
   CHECK_EQUAL(gmm->gmm_alloc(context, 100, NULL, &blocks[0]), GMM_OK);
   CHECK_EQUAL(gmm->gmm_free(context, blocks[0], GMM_STREAM_DEFAULT), GMM_OK);
   CHECK_EQUAL(gmm->gmm_alloc(context, 0, NULL, &blocks[0]), GMM_ERROR_INVALID_SIZE);

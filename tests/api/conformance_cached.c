@@ -66,7 +66,7 @@ CASE_OF_KINDS(a_call_that_would_wait_does_nothing, ALL_KINDS) {
   FREE(kept);
 
   // While a trace is recorded, in which no call may be missing.
-  OK(gmm_trace_begin(context, "/dev/null"));
+  OK(gmm_trace_begin(context, "/dev/null", NULL));
   RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_ERROR_NOT_READY);
   OK(gmm_try_free(context, NULL, GMM_STREAM_DEFAULT));
   OK(gmm_trace_end(context));

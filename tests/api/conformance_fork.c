@@ -38,7 +38,7 @@ static void *make_heaps(void *unused) {
 static void *make_contexts(void *trace) {
   while (!atomic_load(&storm_over)) {
     gmm_context *other = open_context(1);
-    OK(gmm_trace_begin(other, trace));
+    OK(gmm_trace_begin(other, trace, NULL));
     OK(gmm_tag_push(other, GMM_TAG_DEFAULT));
     OK(gmm_context_release(other));
     RESULT(gmm_alloc(NULL, 100, NULL, (void **)&other), GMM_ERROR_NULL_ARGUMENT);

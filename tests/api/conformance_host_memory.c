@@ -94,7 +94,7 @@ static void uses_every_family(void) {
   const void *view = NULL;
   kind = has_kind(GMM_KIND_VMM) ? GMM_KIND_VMM : GMM_KIND_HOST;
   allocates_and_frees(STEP);
-  OK(gmm_trace_begin(context, "/dev/null"));
+  OK(gmm_trace_begin(context, "/dev/null", NULL));
   OK(gmm_context_set_decommit(context, 1));
   OK(gmm_context_set_oom_handler(context, ignore_oom, NULL));
   set_limit(GMM_SCOPE_DEVICE, 0, 4096 * MIB);

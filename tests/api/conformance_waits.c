@@ -348,8 +348,9 @@ SCENARIO(an_importer) {
 SCENARIO(traces) {
   char path[64];
   snprintf(path, sizeof path, "/tmp/gmm-waits-%d.trace", (int)getpid());
-  STEP(gmm_trace_begin, context, path);
+  STEP(gmm_trace_begin, context, path, NULL);
   STEP(gmm_trace_end, context);
+  STEP(gmm_trace_set_frames, NULL);
   unlink(path);
 }
 static void snapshots_of(const gmm_scope_desc *scope) {

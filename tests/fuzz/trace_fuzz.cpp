@@ -25,12 +25,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (read.blocks == 0 || read.block_count == 0 || read.thread_count == 0 || read.streams[0] != 0) std::abort();
   for (uint32_t i = 0; i < read.name_count; ++i)
     if (strnlen(read.names[i], TRACE_NAME_BYTES) == TRACE_NAME_BYTES) std::abort();
+  for (uint32_t i = 0; i < read.stack_frame_count; ++i)
+    if (read.stack_frames[i] >= read.frame_count) std::abort();
+  for (uint32_t i = 0; i < read.frame_count; ++i)
+    if (read.frames[i].module >= read.module_count && read.frames[i].module != TRACE_NO_FRAME) std::abort();
   std::vector<uint64_t> live(read.block_count);
   uint64_t sum = 0, peak = 0;
   for (uint64_t i = 0; i < read.count; ++i) {
     const trace_event &step = read.events[i];
     if (step.stream >= read.stream_count || step.thread >= read.thread_count || step.tag >= read.tag_count)
       std::abort();
+    if (step.stack >= read.stack_count) std::abort();
+    const trace_stack &stack = read.stacks[step.stack];
+    if (stack.first > read.stack_frame_count || stack.count > read.stack_frame_count - stack.first) std::abort();
     if (step.block == TRACE_NO_BLOCK) continue;
     if (step.block >= read.block_count) std::abort();
     if ((step.type == TRACE_ALLOC) != (live[step.block] == 0)) std::abort();

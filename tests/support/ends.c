@@ -118,7 +118,14 @@ void ends_begin(void) {
   begun = true;
   // The first context brings things that stay for the process and are no loss.
   gmm_context *first = NULL;
-  if (gmm_context_create(NULL, &first) != GMM_OK || gmm_context_release(first) != GMM_OK) return;
+  if (gmm_context_create(NULL, &first) != GMM_OK) return;
+  // libunwind opens a pipe for the process.
+  const gmm_trace_desc stacks = {.struct_size = sizeof stacks, .stack_bytes = 1};
+  void *block = NULL;
+  if (gmm_trace_begin(first, "/dev/null", &stacks) == GMM_OK && gmm_alloc(first, 1, NULL, &block) == GMM_OK)
+    gmm_free(first, block, GMM_STREAM_DEFAULT);
+  gmm_trace_end(first);
+  if (gmm_context_release(first) != GMM_OK) return;
   countable = on_host_or_fake_driver();
   if (countable)
     at_start = held();

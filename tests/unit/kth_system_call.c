@@ -203,7 +203,7 @@ static gmm_result pin(void) {
 }
 static char trace_file[64];
 static gmm_result trace(void) {
-  gmm_result result = gmm_trace_begin(one, trace_file);
+  gmm_result result = gmm_trace_begin(one, trace_file, NULL);
   if (result == GMM_OK) result = gmm_trace_end(one);
   return result;
 }

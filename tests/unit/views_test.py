@@ -53,6 +53,7 @@ text = profile.string_table
 functions = {each.id: text[each.name] for each in profile.function}
 lines = {each.id: functions[each.line[0].function_id] for each in profile.location}
 print(json.dumps({"types": [text[each.type] + " " + text[each.unit] for each in profile.sample_type],
+                  "mappings": [[text[each.filename], text[each.build_id]] for each in profile.mapping],
                   "samples": [[[lines[each] for each in sample.location_id], list(sample.value),
                                {text[label.key]: text[label.str] for label in sample.label}]
                               for sample in profile.sample]}))
@@ -94,18 +95,23 @@ def check_read(name, environment, program, path, check):
 def test_lines(trace, folder):
     rows = list(csv.DictReader(view([trace], "csv", folder / "t.csv").read_text().splitlines()))
     allocs = [row for row in rows if row["event"] == "alloc"]
+    tap.check(all(re.search(r"^step_alloc \([^;]*tour\.c:\d+\); .*main \(", row["stack"]) and
+                  row["stack_bytes"] == row["bytes"] for row in allocs), "csv: stacks name functions and lines",
+              [allocs[0]["stack"]])
     pauses = [row for row in rows if row["event"] in ("pause", "resume")]
     tap.check(allocs and all(row["tag"] == "tour" and int(row["bytes"]) % MIB == 0 for row in allocs), "csv: allocs",
               [str(rows[:5])])
     tap.check([row["event"] for row in pauses] == ["pause", "resume"] and
               all(int(row["duration_ns"]) > 0 for row in pauses), "csv: pauses take their time", [str(pauses)])
     failed = [row for row in rows if row["event"] == "failed"]
-    tap.check(failed and all(row["result"] == "GMM_ERROR_LIMIT_EXCEEDED" and "limit" in row["message"]
-                             for row in failed), "csv: failures", [str(failed)])
+    tap.check(failed and all(row["result"] == "GMM_ERROR_LIMIT_EXCEEDED" and "limit" in row["message"] and
+                             "step_limit (" in row["stack"] for row in failed), "csv: failures", [str(failed)])
     text = view([trace], "text", folder / "t.txt").read_text()
     tap.check(all(re.search(rf"^ *[\d.]+ +\d+  {word} ", text, re.MULTILINE)
                   for word in ("alloc", "free", "pause", "resume", "move", "trim", "failed", "held")),
               "text: each event", text.splitlines()[:40])
+    tap.check(re.search(r"  alloc .*\n {25}step_alloc \(.*tour\.c:\d+\)\n", text), "text: a call a line",
+              text.splitlines()[:40])
     for options, expected in (["--kind", "vmm"], {"VMM"}), (["--tag", "nobody's"], set()), (["--least", "1T"], set()):
         rows = csv.DictReader(view([trace], "csv", folder / "part.csv", *options).read_text().splitlines())
         kinds = {row["kind"] for row in rows if row["event"] in ("alloc", "free")}
@@ -132,7 +138,10 @@ def test_pprof(trace, folder):
         return (got["types"] == ["alloc_objects count", "alloc_space bytes", "inuse_objects count",
                                  "inuse_space bytes"] and
                 sample[2] == {"device": "device 0", "kind": "VMM", "tag": "tour", "state": "active"} and
-                sample[0] == ["tour", "VMM", "device 0"] and sample[1][1] > 0 and sample[1][3] == 0)
+                sample[0][0] == "step_alloc" and "main" in sample[0] and
+                sample[0][-3:] == ["tour", "VMM", "device 0"] and
+                any(name.endswith("/traced") and len(build_id) >= 16 for name, build_id in got["mappings"]) and
+                sample[1][1] > 0 and sample[1][3] == 0)
     check_read("pprof: its own definitions read the samples", "viewers", PPROF,
                view([trace], "pprof", folder / "t.pb.gz"), check)
     check_read("pprof: at the peak somebody holds it", "viewers", PPROF,
@@ -143,6 +152,9 @@ def test_pprof(trace, folder):
 def test_pytorch(trace, folder):
     path = view([trace], "memory-viz", folder / "t.json", "--to", "1.0")
     data = json.loads(path.read_text())
+    frames = [frame for events in data["device_traces"] for event in events for frame in event["frames"]]
+    tap.check(any(frame["name"] == "step_alloc" and frame["filename"].endswith("tour.c") and frame["line"] > 0
+                  for frame in frames), "memory-viz: stacks", [str(frames)[:1000]])
     tap.check(set(data) == {"segments", "device_traces", "allocator_settings", "external_annotations"} and
               all(block["frames"] is not None for segment in data["segments"] for block in segment["blocks"]),
               "memory-viz: the fields of PyTorch's snapshot", [str(data)[:1000]])
@@ -163,8 +175,8 @@ def test_html(traces, folder):
                           "--dump-dom", page.as_uri()], capture_output=True, text=True, check=False, timeout=120)
     shown = run.stdout
     tap.check('data-ready="yes"' in shown and "At the peak" in shown and "<td>tour</td>" in shown and
-              "<td>pause</td>" in shown and "GMM_ERROR_LIMIT_EXCEEDED" in shown, "html: Chromium shows it",
-              [*shown.splitlines()[-40:], *run.stderr.splitlines()[-10:]])
+              "step_alloc (" in shown and "<td>pause</td>" in shown and "GMM_ERROR_LIMIT_EXCEEDED" in shown,
+              "html: Chromium shows it", [*shown.splitlines()[-40:], *run.stderr.splitlines()[-10:]])
 
 
 def test_many_events(folder):
@@ -183,7 +195,7 @@ def main():
         folder = pathlib.Path(name)
         trace = folder / "t%p.trace"
         subprocess.run([PROGRAM], check=True, timeout=300, stdout=subprocess.DEVNULL,
-                       env=dict(os.environ, GMM_TRACE=str(trace)))
+                       env=dict(os.environ, GMM_TRACE=str(trace), GMM_TRACE_STACKS="1"))
         traces = sorted(folder.glob("t*.trace"), key=lambda path: path.stat().st_size)
         test_lines(traces[-1], folder)
         test_perfetto(traces[-1], folder)

@@ -504,9 +504,13 @@ class Context(Pausing, native.Handle):
         """In its with block a free makes no expensive call; the end of the block makes them."""
         return Scope(native.gmm_defer_begin, (self,), native.gmm_defer_end, (self,), self)
 
-    def trace(self, path: Path) -> AbstractContextManager[Context]:
-        """In its with block gmm records every alloc and free into a file, for `gmm replay` and `gmm trace`."""
-        return Scope(native.gmm_trace_begin, (self, os.fsdecode(path)), native.gmm_trace_end, (self,), self)
+    def trace(self, path: Path, *, stack_bytes: int = 0) -> AbstractContextManager[Context]:
+        """In its with block gmm records every alloc and free into a file, for `gmm replay` and `gmm trace`.
+
+        With stack_bytes, one allocation in so many bytes has its stack, of Python and of C; 1: every allocation.
+        """
+        begin = (self, os.fsdecode(path), {"stack_bytes": stack_bytes})
+        return Scope(native.gmm_trace_begin, begin, native.gmm_trace_end, (self,), self)
 
     def __repr__(self):
         if self.closed:

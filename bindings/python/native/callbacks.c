@@ -25,6 +25,33 @@ void callback_leave(PyGILState_STATE gil) {
   __atomic_sub_fetch(&callbacks_inside, 1, __ATOMIC_SEQ_CST);
 }
 
+/* Adds Python's frames to the stack of an allocation. A thread that is inside a call of this module will wait for the
+ * GIL in any case. Another one may hold a lock for which the GIL's holder waits, so it adds nothing without the GIL. */
+void callback_frames(gmm_frame_fn add, void *to) {
+  PyGILState_STATE gil;
+  if ((!gmm_python_thread_is_inside() && !PyGILState_Check()) || !callback_enter(&gil)) return;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyFrameObject *frame = PyEval_GetFrame();
+  Py_XINCREF(frame);
+  for (int depth = 0; frame && depth < 64; ++depth) {
+    PyCodeObject *code = PyFrame_GetCode(frame);
+#if PY_VERSION_HEX >= 0x030B0000
+    const char *name = PyUnicode_AsUTF8(code->co_qualname);
+#else
+    const char *name = PyUnicode_AsUTF8(code->co_name);
+#endif
+    const char *file = PyUnicode_AsUTF8(code->co_filename);
+    add(to, name ? name : "?", file ? file : "?", (uint32_t)PyFrame_GetLineNumber(frame));
+    PyErr_Clear(); /* a name without UTF-8 */
+    Py_DECREF(code);
+    Py_SETREF(frame, PyFrame_GetBack(frame));
+  }
+  Py_XDECREF(frame);
+  PyErr_Restore(type, value, trace);
+  callback_leave(gil);
+}
+
 /* Makes later callbacks do nothing and waits for those under way. For atexit. */
 static PyObject *callbacks_end(PyObject *module, PyObject *unused) {
   __atomic_store_n(&is_ended, 1, __ATOMIC_SEQ_CST);

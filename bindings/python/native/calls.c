@@ -179,5 +179,6 @@ int native_init(PyObject *module) {
   /* Every field is guarded without it. */
   if (PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED) < 0) return -1;
 #endif
+  gmm_trace_set_frames(callback_frames);
   return allocate_init(module);
 }

@@ -206,6 +206,7 @@ void callback_stream(void *user);
 /** Takes the GIL on a thread of the library; false at the interpreter's end. */
 int callback_enter(PyGILState_STATE *gil);
 void callback_leave(PyGILState_STATE gil);
+void callback_frames(gmm_frame_fn add, void *to);
 int32_t callback_progress(void *user, uint64_t done, uint64_t total);
 extern PyMethodDef callback_functions[];
 

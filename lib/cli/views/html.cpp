@@ -14,7 +14,7 @@ using namespace gmm;
 
 namespace {
 
-constexpr uint64_t kPoints = 2000, kMostHolders = 200, kMostOperations = 5000, kMostBlocks = 20000;
+constexpr uint64_t kPoints = 2000, kMostHolders = 200, kMostStacks = 50, kMostOperations = 5000, kMostBlocks = 20000;
 
 class Writer {
  public:
@@ -37,6 +37,7 @@ class Writer {
   void put_operation(const Walk &walk);
   void put_moment(const char *name, uint64_t time);
   void put_place(const WalkBlock &block);
+  void put_stacks(const Vector<WalkGroup> &holders);
   bool put_series(const Walk &walk);
 
   FILE *const out_;
@@ -121,10 +122,33 @@ void Writer::put_operations() {
   std::fprintf(out_, "],\"operation_count\":%" PRIu64 ",\n", count);
 }
 
+const Vector<WalkGroup> &largest_first(WalkGroups *groups) {
+  std::sort(groups->items().begin(), groups->items().end(),
+            [](const WalkGroup &a, const WalkGroup &b) { return a.live_bytes > b.live_bytes; });
+  return groups->items();
+}
+
 void Writer::put_place(const WalkBlock &block) {
   const trace &of = input_.traces[index_];
   put_json(out_, tag_name(of, block.alloc->tag));
   std::fprintf(out_, ",\"%s\",%d,", kind_text(block.alloc->kind), block.alloc->device);
+}
+
+// The stacks whose blocks hold the most, as far as blocks have stacks.
+void Writer::put_stacks(const Vector<WalkGroup> &holders) {
+  std::fputs("\"stacks\":[", out_);
+  for (uint64_t i = 0; i < std::min(holders.size(), kMostStacks); ++i) {
+    std::fprintf(out_, "%s[%" PRIu64 ",%" PRIu64 ",[", i == 0 ? "" : ",\n", holders[i].live_bytes, holders[i].live);
+    bool is_first = true;
+    for_each_frame(input_.traces[index_], holders[i].block.alloc->stack, [&](const trace_frame &frame) {
+      FrameText text;
+      frame_text(frame, text);
+      separate(out_, &is_first);
+      put_json(out_, text);
+    });
+    std::fputs("]]", out_);
+  }
+  std::fputc(']', out_);
 }
 
 // The holders of the memory at a time, the largest first, and where their blocks lie.
@@ -134,14 +158,13 @@ void Writer::put_moment(const char *name, uint64_t time) {
   Walk walk(until, index_);
   while (walk.next()) continue;
   Vector<WalkBlock> blocks;
-  WalkGroups groups;
+  WalkGroups groups, stacks;
   walk.for_each_live([&](const WalkBlock &block) {
     is_whole_ = blocks.push_back(block) && is_whole_;
-    group_of(block, &groups).add_live(block);
+    group_of(block, GroupBy::kPlace, &groups).add_live(1, block.alloc->size);
+    if (block.alloc->stack != 0) group_of(block, GroupBy::kStack, &stacks).add_live(1, block.alloc->value);
   });
-  Vector<WalkGroup> &holders = groups.items();
-  std::sort(holders.begin(), holders.end(),
-            [](const WalkGroup &a, const WalkGroup &b) { return a.live_bytes > b.live_bytes; });
+  const Vector<WalkGroup> &holders = largest_first(&groups);
   std::fprintf(out_, "\"%s\":{\"time\":%" PRIu64 ",\"live\":%" PRIu64 ",\"holder_count\":%" PRIu64 ",\"holders\":[",
                name, time, walk.live(), holders.size());
   for (uint64_t i = 0; i < std::min(holders.size(), kMostHolders); ++i) {
@@ -159,8 +182,10 @@ void Writer::put_moment(const char *name, uint64_t time) {
     // As a text: an address has more bits than a number of JavaScript.
     std::fprintf(out_, "\"%" PRIx64 "\",%" PRIu64 "]", blocks[i].alloc->address, blocks[i].alloc->size);
   }
-  std::fputs("]}", out_);
-  is_whole_ = is_whole_ && groups.is_whole();
+  std::fputs("],", out_);
+  put_stacks(largest_first(&stacks));
+  std::fputc('}', out_);
+  is_whole_ = is_whole_ && groups.is_whole() && stacks.is_whole();
 }
 
 bool Writer::run(uint64_t peak) {

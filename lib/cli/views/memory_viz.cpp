@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The snapshot of PyTorch's allocator as JSON, for its viewer memory_viz: the events of each device, and the segments
 // with their blocks at the end. A trace has no addresses of driver allocations, so a segment is a range of whole 2 MiB
-// that live blocks of one heap touch. A block's frames are its name, its tag and its kind.
+// that live blocks of one heap touch. A block's frames are its stack, its name, its tag and its kind.
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -34,6 +34,13 @@ class Writer {
 
 void Writer::put_frames(const trace &of, const WalkBlock &block) {
   std::fputs(",\"frames\":[", out_);
+  for_each_frame(of, block.alloc->stack, [&](const trace_frame &frame) {
+    std::fputs("{\"name\":", out_);
+    put_json(out_, frame.name);
+    std::fputs(",\"filename\":", out_);
+    put_json(out_, frame.file);
+    std::fprintf(out_, ",\"line\":%" PRIu32 "},", frame.line);
+  });
   if (block.name[0] != '\0') {
     std::fputs("{\"name\":", out_);
     put_json(out_, block.name);

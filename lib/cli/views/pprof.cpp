@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // pprof's profile.proto (github.com/google/pprof/proto), packed by gzip. The sample types are those of Go's heap
 // profile: objects and bytes that were allocated between `from` and `to`, and those in use at the moment. A sample is
-// all blocks of one kind, device, tag and name. These and the tag's state at the moment are its labels, and its stack
-// from the leaf on.
+// all blocks of one kind, device, tag, name and stack. All but the last are its labels, as the tag's state at the moment
+// is, and its outermost calls. A trace with stacks of some allocations counts only those, each for the bytes that it
+// stands for.
 #include <unistd.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
 
+#include "base/hash_table.h"
 #include "cli/views/encodings.h"
 #include "cli/views/walk.h"
 
@@ -20,6 +23,7 @@ namespace {
 enum : uint32_t {
   kSampleType = 1,
   kSample = 2,
+  kMapping = 3,
   kLocation = 4,
   kFunction = 5,
   kString = 6,
@@ -31,8 +35,14 @@ enum : uint32_t {
 struct Text {
   const char *text;
   uint64_t index;
-  bool is_location;  // of which a function has the name
+  uint64_t location;  // of a function of this name; 0: there is none
 };
+
+// What an alloc stands for.
+uint64_t bytes_of(const trace_event &alloc) { return alloc.stack == 0 ? alloc.size : alloc.value; }
+uint64_t blocks_of(const trace_event &alloc) {
+  return std::max<uint64_t>(1, bytes_of(alloc) / std::max<uint64_t>(1, alloc.size));
+}
 
 class Profile {
  public:
@@ -49,12 +59,15 @@ class Profile {
 
  private:
   void put(const trace &of, const WalkGroup &group, bool is_paused);
+  static bool counts(const trace &of, const trace_event &alloc) { return of.stack_bytes <= 1 || alloc.stack != 0; }
   Text &string(const char *text) {
-    return strings_.find_or_add(hash_of_text(text), Text{text, strings_.items().size(), false},
+    return strings_.find_or_add(hash_of_text(text), Text{text, strings_.items().size(), 0},
                                 [text](const Text &each) { return std::strcmp(each.text, text) == 0; });
   }
   // A location whose function has this name.
   uint64_t location(const char *name);
+  uint64_t location(const trace &of, uint32_t frame);
+  void put_mappings(const trace &of);
   void label(Message *sample, const char *key, const char *value) {
     sample->message(3, Message().number(1, string(key).index).number(2, string(value).index));
   }
@@ -62,7 +75,10 @@ class Profile {
   const view_input &input_;
   Message profile_;
   Distinct<Text> strings_;
-  char devices_[16][16];  // their names
+  uint64_t last_location_ = 0;        // and function, which have the same numbers
+  Vector<uint64_t> frame_locations_;  // of the trace, by frame; 0: none so far
+  uint64_t mappings_ = 0;             // of the traces before
+  char devices_[16][16];              // their names
   bool is_whole_ = true;
 };
 
@@ -79,36 +95,70 @@ bool Profile::add(uint32_t index, uint64_t moment) {
     if (event.type == TRACE_PAUSE || event.type == TRACE_RESUME)
       for (uint32_t i = 0; i < of.tag_count; ++i)
         if (event.tag == TRACE_NO_TAG || event.tag == i) paused[i] = event.type == TRACE_PAUSE;
-    if (event.type != TRACE_ALLOC) continue;
-    WalkGroup &group = group_of(*walk.block(), &groups);
-    ++group.allocated;
-    group.allocated_bytes += event.size;
+    if (event.type != TRACE_ALLOC || !counts(of, event)) continue;
+    WalkGroup &group = group_of(*walk.block(), GroupBy::kBoth, &groups);
+    group.allocated += blocks_of(event);
+    group.allocated_bytes += bytes_of(event);
   }
-  walk.for_each_live([&](const WalkBlock &block) { group_of(block, &groups).add_live(block); });
+  walk.for_each_live([&](const WalkBlock &block) {
+    if (counts(of, *block.alloc))
+      group_of(block, GroupBy::kBoth, &groups).add_live(blocks_of(*block.alloc), bytes_of(*block.alloc));
+  });
+  put_mappings(of);
+  frame_locations_.clear();
+  for (uint32_t i = 0; i < of.frame_count; ++i) is_whole_ = frame_locations_.push_back(0) && is_whole_;
   is_whole_ = is_whole_ && groups.is_whole() && !walk.is_out_of_memory();
   for (uint64_t i = 0; i < groups.items().size() && is_whole_; ++i) {
     const trace_event &place = *groups.items()[i].block.alloc;
     put(of, groups.items()[i], place.kind == GMM_KIND_VMM && paused[place.tag] != 0);
   }
+  mappings_ += of.module_count;
   return is_whole_;
 }
 
 uint64_t Profile::location(const char *name) {
   Text &text = string(name);
-  const uint64_t id = text.index + 1;
-  if (!text.is_location) {
+  if (text.location == 0) {
+    text.location = ++last_location_;
+    const uint64_t id = text.location;
     profile_.message(kFunction, Message().number(1, id).number(2, text.index));
     profile_.message(kLocation, Message().number(1, id).message(4, Message().number(1, id)));
   }
-  text.is_location = true;
+  return text.location;
+}
+
+uint64_t Profile::location(const trace &of, uint32_t frame) {
+  uint64_t &id = frame_locations_[frame];
+  if (id != 0) return id;
+  Message made;
+  for (uint32_t at = frame; at != TRACE_NO_FRAME; at = of.frames[at].outer) {
+    const uint64_t function = ++last_location_, name = string(of.frames[at].name).index;
+    profile_.message(kFunction,
+                     Message().number(1, function).number(2, name).number(4, string(of.frames[at].file).index));
+    made.message(4, Message().number(1, function).number(2, of.frames[at].line));
+    if (id == 0) id = function;
+  }
+  if (of.frames[frame].module != TRACE_NO_FRAME) made.number(2, mappings_ + 1 + of.frames[frame].module);
+  profile_.message(kLocation, made.number(1, id).number(3, of.frames[frame].address));
   return id;
+}
+
+void Profile::put_mappings(const trace &of) {
+  for (uint32_t i = 0; i < of.module_count; ++i) {
+    const trace_module &module = of.modules[i];
+    Message made;
+    made.number(1, mappings_ + 1 + i).number(2, module.begin).number(3, module.end).number(7, 1);
+    profile_.message(kMapping, made.number(5, string(module.path).index).number(6, string(module.build_id).index));
+  }
 }
 
 void Profile::put(const trace &of, const WalkGroup &group, bool is_paused) {
   const trace_event &place = *group.block.alloc;
+  const trace_stack &stack = of.stacks[place.stack];
   const char *device = devices_[static_cast<uint32_t>(place.device) % 16];
   const char *tag = tag_name(of, place.tag);
   Message sample;
+  for (uint32_t i = 0; i < stack.count; ++i) sample.number(1, location(of, of.stack_frames[stack.first + i]));
   if (group.block.name[0] != '\0') sample.number(1, location(group.block.name));
   sample.number(1, location(tag)).number(1, location(kind_text(place.kind))).number(1, location(device));
   for (const uint64_t value : {group.allocated, group.allocated_bytes, group.live, group.live_bytes})

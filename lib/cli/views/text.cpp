@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Views for people and programs that read lines.
 #include <cinttypes>
+#include <climits>
 #include <cstdio>
+#include <utility>
 
 #include "cli/views/walk.h"
 
@@ -11,6 +13,9 @@ namespace {
 
 constexpr double kMib = 1048576;
 
+constexpr int kMostFrames = 16;  // of a stack for people
+constexpr const char *kNextLine = "\n                         ";
+
 // Names have no control characters; a quotation mark is doubled, as CSV has it.
 void print_quoted(FILE *out, const char *text) {
   std::fputc('"', out);
@@ -19,6 +24,15 @@ void print_quoted(FILE *out, const char *text) {
     std::fputc(*text, out);
   }
   std::fputc('"', out);
+}
+
+// Each call behind `first` or `before`, the innermost first.
+void print_stack(FILE *out, const trace &of, uint32_t stack, const char *first, const char *before, int most) {
+  for_each_frame(of, stack, [&](const trace_frame &frame) {
+    FrameText text;
+    frame_text(frame, text);
+    if (most-- > 0) std::fprintf(out, "%s%s", std::exchange(first, before), text);
+  });
 }
 
 uint32_t thread_of(const trace &of, const trace_event &event) {
@@ -61,6 +75,7 @@ void print_event(FILE *out, const Walk &walk) {
   } else if (is_operation(event)) {
     print_operation(out, of, event);
   }
+  print_stack(out, of, event.stack, kNextLine, kNextLine, kMostFrames);
   std::fputc('\n', out);
 }
 
@@ -88,7 +103,10 @@ void print_row(FILE *out, const Walk &walk) {
   } else {
     std::fputc(',', out);
   }
-  std::fputc('\n', out);
+  std::fputc(',', out);
+  std::fputc('"', out);
+  print_stack(out, of, event.stack, "", "; ", INT_MAX);
+  std::fprintf(out, "\",%" PRIu64 "\n", event.stack != 0 && event.type == TRACE_ALLOC ? event.value : 0);
 }
 
 }  // namespace
@@ -122,7 +140,7 @@ int view_plain(const view_input *input, FILE *out) {
 int view_csv(const view_input *input, FILE *out) {
   std::fputs(
       "process,time_ns,duration_ns,thread,event,block,address,bytes,more_bytes,kind,device,tag,stream,name,"
-      "result,message\n",
+      "result,message,stack,stack_bytes\n",
       out);
   for (uint32_t i = 0; i < input->count; ++i)
     if (!for_each_event(*input, i, [&](const Walk &walk) { print_row(out, walk); })) return 0;

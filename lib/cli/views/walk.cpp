@@ -2,6 +2,7 @@
 #include "cli/views/walk.h"
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstring>
 
 #include "base/kind_names.h"
@@ -32,15 +33,26 @@ const char *kind_text(uint16_t kind) {
   return kind == GMM_KIND_UNSPECIFIED || kind >= KIND_COUNT ? "" : kind_names[kind];
 }
 
-WalkGroup &group_of(const WalkBlock &block, WalkGroups *groups) {
-  const WalkGroup made{block};
+WalkGroup &group_of(const WalkBlock &block, GroupBy by, WalkGroups *groups) {
   const trace_event &place = *block.alloc;
+  const bool of_place = by != GroupBy::kStack, of_stack = by != GroupBy::kPlace;
   const auto number = uint64_t{place.tag} << 32 | uint64_t{place.kind} << 16 | static_cast<uint16_t>(place.device);
-  return groups->find_or_add(hash_of_text(block.name, kHashStart ^ number), made, [&](const WalkGroup &group) {
+  uint64_t hash = of_place ? hash_of_text(block.name, kHashStart ^ number) : kHashStart;
+  if (of_stack) hash = (hash ^ place.stack) * UINT64_C(0x9e3779b97f4a7c15);
+  return groups->find_or_add(hash, WalkGroup{block}, [&](const WalkGroup &group) {
     const trace_event &of = *group.block.alloc;
-    return of.tag == place.tag && of.kind == place.kind && of.device == place.device &&
-           std::strcmp(group.block.name, block.name) == 0;
+    if (of_stack && of.stack != place.stack) return false;
+    return !of_place || (of.tag == place.tag && of.kind == place.kind && of.device == place.device &&
+                         std::strcmp(group.block.name, block.name) == 0);
   });
+}
+
+void frame_text(const trace_frame &frame, FrameText &out) {
+  if (frame.file[0] == '\0')
+    std::snprintf(out, sizeof out, "%s", frame.name);
+  else
+    std::snprintf(out, sizeof out, "%s (%s:%" PRIu32 ")", frame.name, frame.file, frame.line);
+  for (char *at = out; (at = std::strchr(at, '"')) != nullptr;) *at = '\'';  // of operator ""
 }
 
 Walk::Walk(const view_input &input, uint32_t index)

@@ -51,18 +51,19 @@ class Distinct {
   bool is_whole_ = true;
 };
 
-// The blocks of one device, tag, kind and name.
+// The blocks of one device, tag, kind and name, of one stack, or both.
 struct WalkGroup {
   WalkBlock block;  // one of them
   uint64_t allocated = 0, allocated_bytes = 0, live = 0, live_bytes = 0;
 
-  void add_live(const WalkBlock &of) {
-    ++live;
-    live_bytes += of.alloc->size;
+  void add_live(uint64_t blocks, uint64_t bytes) {
+    live += blocks;
+    live_bytes += bytes;
   }
 };
 using WalkGroups = Distinct<WalkGroup>;
-WalkGroup &group_of(const WalkBlock &block, WalkGroups *groups);
+enum class GroupBy { kPlace, kStack, kBoth };
+WalkGroup &group_of(const WalkBlock &block, GroupBy by, WalkGroups *groups);
 
 // A heap's last TRACE_HELD.
 struct WalkHeap {
@@ -133,6 +134,16 @@ const char *event_name(const trace_event &event);
 const char *tag_name(const trace &of, uint32_t index);
 // "DEVICE", ...; "" of memory without a kind.
 const char *kind_text(uint16_t kind);
+// fn(const trace_frame &) for each call of a stack, the innermost first.
+template <typename Fn>
+void for_each_frame(const trace &of, uint32_t stack, Fn fn) {
+  for (uint32_t i = 0; i < of.stacks[stack].count; ++i)
+    for (uint32_t at = of.stack_frames[of.stacks[stack].first + i]; at != TRACE_NO_FRAME; at = of.frames[at].outer)
+      fn(of.frames[at]);
+}
+// "NAME (FILE:LINE)", or the name alone; without quotation marks.
+using FrameText = char[sizeof trace_frame::name + sizeof trace_frame::file + 16];
+void frame_text(const trace_frame &frame, FrameText &out);
 // The moment of the most live bytes of all traces together, on their clock.
 bool find_peak(const view_input &input, uint64_t *time, uint64_t *bytes);
 // The start of the first trace, nanoseconds since 1970.

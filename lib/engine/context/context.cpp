@@ -127,6 +127,9 @@ void Context::begin_trace() {
   char number[16] = "";
   if (const uint32_t before = g_traced_contexts.fetch_add(1, std::memory_order_relaxed); before != 0)
     std::snprintf(number, sizeof number, ".%u", before + 1);
+  uint64_t stack_bytes = 0;
+  if (environment_number(Variable::kTraceStacks, &stack_bytes) == Reading::kBad)
+    core_.log.complain("GMM_TRACE_STACKS is no number of bytes from 1; the trace has no stacks.");
   char path[4096];
   const char *place = std::strstr(asked, "%p");
   const int length = place == nullptr ? std::snprintf(path, sizeof path, "%s%s", asked, number)
@@ -134,7 +137,7 @@ void Context::begin_trace() {
                                                       asked, process_number(), place + 2, number);
   if (length >= static_cast<int>(sizeof path))
     core_.log.complain("GMM_TRACE: the path is longer than %zu bytes.", sizeof path - 1);
-  else if (!trace_.begin(path).ok())
+  else if (!trace_.begin(path, stack_bytes).ok())
     core_.log.complain("GMM_TRACE: %s", last_message());
 }
 

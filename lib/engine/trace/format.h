@@ -24,6 +24,13 @@
  * events on one address are in the order in which they happened, on whichever threads (trace.h says why). If two
  * threads' times differ by less than 10 us, take the event that is possible: an alloc where no block lives, another
  * where one does.
+ *
+ * A trace may hold stacks. TRACE_STACK has one, TRACE_FRAME the frame of an interpreter, and TRACE_MODULE a file whose
+ * code the process has. Each has a number that the file gives once, and stands in the file before the records that name
+ * it were written, but maybe in a later block. TRACE_AT says the stack of the next alloc or failure of the same block.
+ * With stacks of some allocations only, an alloc's stack stands for more bytes than its own, so that the sum over all
+ * that have one estimates the bytes of all.
+ *
  * Of the calls that fail, those are recorded that ask for memory or change many blocks (TRACE_FAILED). The frees of
  * blocks from before the trace are recorded.
  *
@@ -54,7 +61,8 @@ struct trace_header {
   uint64_t begin_epoch; /* the same moment in nanoseconds since 1970 */
   uint32_t process;
   uint32_t reserved;
-  char backend[16]; /* padded with zeros */
+  char backend[16];     /* padded with zeros */
+  uint64_t stack_bytes; /* gmm_trace_desc.stack_bytes */
 };
 
 /* The types of short records, then of long ones with their values. A place is kind | device << 16 | tag << 32. A heap's
@@ -80,8 +88,13 @@ enum trace_type {
   TRACE_TIME = 17,   /* the next record comes later than a short one can say, or has an earlier time than the last */
   TRACE_MOVE = 18,   /* address of the block, bytes, began, new location */
   TRACE_HELD = 19,   /* heap's number, bytes from the driver, bytes of paused addresses: from now on */
-  TRACE_FAILED = 20  /* gmm_result, bytes that were asked for or 0, place, the message as a text */
+  TRACE_FAILED = 20, /* gmm_result, bytes that were asked for or 0, place, the message as a text */
+  TRACE_FRAME = 21,  /* number, line, name, file: to the end of the record */
+  TRACE_STACK = 22,  /* number; the rest of the record: return addresses, or TRACE_INTERPRETED and a frame's number */
+  TRACE_AT = 23,     /* number of the stack, bytes that it stands for */
+  TRACE_MODULE = 24  /* number, the file's shift, begin, end, bytes of the build-id, it in 4 words, path as a text */
 };
 #define TRACE_EVERY_TAG UINT64_MAX
+#define TRACE_INTERPRETED (UINT64_C(1) << 63)
 
 #endif

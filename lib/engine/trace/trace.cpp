@@ -32,6 +32,17 @@ uint64_t place_of(const Heap &heap) {
          uint64_t{options.tag} << 32;
 }
 
+constinit std::atomic<gmm_frames_fn> g_frames{nullptr};
+
+// A stack while it is recorded. An interpreter's frames come first.
+struct Stack {
+  Trace &trace;
+  uint32_t count = 0;
+  uint64_t words[1 + 2 * kMostFrames] = {};  // the first is for its number
+};
+
+void copy_text(uint64_t *to, const char *text, uint32_t bytes) { std::memcpy(to, text, strnlen(text, bytes)); }
+
 uint64_t number_of(const void *address) { return reinterpret_cast<uintptr_t>(address); }
 
 }  // namespace
@@ -48,7 +59,7 @@ Trace::~Trace() {
 
 // --- Begin and end -------------------------------------------------------------------------------------------------
 
-Status Trace::begin(const char *path) {
+Status Trace::begin(const char *path, uint64_t stack_bytes) {
   LockGuard guard(control_mutex_);
   if (begun_)
     return fail(GMM_ERROR_BUSY, "gmm_trace_begin(\"%.200s\"): the context records a trace already; end it first.",
@@ -70,6 +81,7 @@ Status Trace::begin(const char *path) {
   header.begin_time = now();
   header.begin_epoch = epoch_ns();
   header.process = static_cast<uint32_t>(process_number());
+  header.stack_bytes = std::min(stack_bytes, kMaxSize);
   std::strncpy(header.backend, core_.backend->name(), sizeof header.backend - 1);
   void *first = file_.add_block(TRACE_BLOCK_BYTES);
   if (first != nullptr) std::memcpy(first, &header, sizeof header);
@@ -78,6 +90,16 @@ Status Trace::begin(const char *path) {
     file_.close().ignore();  // the first failure is reported below
     return fail_native(GMM_ERROR_IO, error, "gmm_trace_begin(\"%.200s\"): the file cannot be written: %s.", path,
                        ErrorText(error).text);
+  }
+  stack_bytes_.store(header.stack_bytes, std::memory_order_relaxed);
+  if (stack_bytes != 0) prepare_call_stacks();
+  {
+    LockGuard buffers_guard(buffers_mutex_);
+    for (TraceBuffer *buffer = buffers_; buffer != nullptr; buffer = buffer->next)
+      buffer->until_stack = next_distance(*buffer);
+    LockGuard written_guard(written_mutex_);
+    written_.clear();
+    modules_ = 0;
   }
   begun_ = true;
   core_.gate->word.store(kGateWatched, std::memory_order_seq_cst);
@@ -125,6 +147,8 @@ TraceBuffer *Trace::join() {
   if (buffer == nullptr) {
     buffer = core_.allocator.create<TraceBuffer>();
     if (buffer == nullptr) return nullptr;
+    buffer->random = number_of(buffer) ^ now();
+    buffer->until_stack = next_distance(*buffer);
     buffer->next = buffers_;
     buffers_ = buffer;
   }
@@ -213,12 +237,17 @@ inline bool Trace::has_place(TraceBuffer &buffer, uint32_t words) {
 // instruction.
 void Trace::put(TraceBuffer &buffer, trace_type type, uint64_t time, std::initializer_list<uint64_t> values,
                 const char *text, uint32_t text_words) {
-  uint64_t *const at = buffer.at, *end = std::copy(values.begin(), values.end(), at + kLongWords);
-  at[1] = time;
+  uint64_t *end = std::copy(values.begin(), values.end(), buffer.at + kLongWords);
   if (text != nullptr) {
-    std::memcpy(end, text, strnlen(text, uint64_t{8} * text_words));  // a new block is zeros
+    copy_text(end, text, 8 * text_words);  // a new block is zeros
     end += text_words;
   }
+  end_long(buffer, type, time, end);
+}
+
+void Trace::end_long(TraceBuffer &buffer, trace_type type, uint64_t time, uint64_t *end) {
+  uint64_t *const at = buffer.at;
+  at[1] = time;
   std::atomic_signal_fence(std::memory_order_release);
   at[0] = TRACE_LONG | static_cast<uint64_t>(type) << 8 | static_cast<uint64_t>(end - at) << 16;
   std::atomic_signal_fence(std::memory_order_release);
@@ -271,12 +300,21 @@ void Trace::allocated(Heap &heap, const void *memory, uint64_t size, uint64_t al
                       gmm_stream stream) {
   TraceBuffer *buffer = enter();
   if (buffer == nullptr) return;
+  uint64_t stack = 0;
+  const uint64_t stands_for = sample(*buffer, size);
+  if (__builtin_expect(stands_for != 0, 0)) {
+    leave(*buffer);
+    stack = stack_here();
+    buffer = enter();
+    if (buffer == nullptr) return;
+  }
   const uint64_t time = now();
   if (has_place(*buffer)) {
     const uint64_t number = heap.fast.serial;
     if (__builtin_expect(buffer->heaps[number % TRACE_HEAP_SLOTS] != number, 0)) put_heap(*buffer, time, heap);
     if (__builtin_expect(buffer->held[number % TRACE_HEAP_SLOTS] != heap.own_quota().held(), 0))
       put_held(*buffer, time, heap);
+    if (__builtin_expect(stack != 0, 0)) put(*buffer, TRACE_AT, time, {stack, stands_for});
     const uint64_t first = short_record(*buffer, TRACE_ALLOC, time, memory, stream);
     const uint64_t log2_alignment = alignment > 1 ? static_cast<uint64_t>(std::countr_zero(alignment)) : 0;
     buffer->at[1] = size | number % TRACE_HEAP_SLOTS << 48 | log2_alignment << 56 |
@@ -344,13 +382,108 @@ void Trace::held(Heap &heap) {
 
 void Trace::failed(Status status, uint64_t bytes, const Heap *heap) {
   constexpr uint32_t kTextWords = TRACE_TEXT_BYTES / 8;
+  const uint64_t stack = stack_bytes_.load(std::memory_order_relaxed) == 0 ? 0 : stack_here();
   TraceBuffer *buffer = enter();
   if (buffer == nullptr) return;
-  if (has_place(*buffer, kLongWords + 3 + kTextWords))
-    put(*buffer, TRACE_FAILED, now(),
+  if (has_place(*buffer, 2 * kLongWords + 5 + kTextWords)) {
+    const uint64_t time = now();
+    if (stack != 0) put(*buffer, TRACE_AT, time, {stack, bytes});
+    put(*buffer, TRACE_FAILED, time,
         {static_cast<uint32_t>(status.code()), bytes, heap == nullptr ? 0 : place_of(*heap)}, last_message(),
         kTextWords);
+  }
   leave(*buffer);
+}
+
+// --- Stacks ----------------------------------------------------------------------------------------------------------
+
+void Trace::set_frames(gmm_frames_fn fn) { g_frames.store(fn, std::memory_order_release); }
+
+int64_t Trace::next_distance(TraceBuffer &buffer) const {
+  const uint64_t mean = stack_bytes_.load(std::memory_order_relaxed);
+  if (mean == 0) return INT64_MAX;
+  buffer.random = buffer.random * 6364136223846793005 + 1442695040888963407;
+  return static_cast<int64_t>(1 + (buffer.random >> 16) % (2 * mean - 1));
+}
+
+inline uint64_t Trace::sample(TraceBuffer &buffer, uint64_t size) {
+  buffer.until_stack -= static_cast<int64_t>(size);
+  return __builtin_expect(buffer.until_stack > 0, 1) ? 0 : choose_sample(buffer, size);
+}
+
+__attribute__((noinline, cold)) uint64_t Trace::choose_sample(TraceBuffer &buffer, uint64_t size) {
+  const uint64_t mean = stack_bytes_.load(std::memory_order_relaxed);
+  if (mean != 0 && size >= 2 * mean - 1) {
+    buffer.until_stack += static_cast<int64_t>(size);  // the points are those of smaller blocks
+    return size;
+  }
+  uint64_t stands_for = 0;
+  for (; buffer.until_stack <= 0; stands_for += mean) buffer.until_stack += next_distance(buffer);
+  return stands_for;
+}
+
+uint64_t Trace::stack_here() {
+  check_may_call_program(ProgramCall::kFrames);
+  Stack stack{*this};
+  if (const gmm_frames_fn frames = g_frames.load(std::memory_order_acquire); frames != nullptr)
+    frames(add_frame, &stack);
+  stack.count += call_stack(stack.words + 1 + stack.count);
+  return write_once(TRACE_STACK, stack.words, 1 + stack.count);
+}
+
+void Trace::add_frame(void *to, const char *name, const char *file, uint32_t line) {
+  Stack &stack = *static_cast<Stack *>(to);
+  if (stack.count == kMostFrames) return;
+  constexpr uint32_t kName = 2, kFile = kName + TRACE_NAME_BYTES / 8;
+  uint64_t words[kFile + TRACE_TEXT_BYTES / 8] = {0, line};
+  copy_text(words + kName, name, TRACE_NAME_BYTES);
+  const auto bytes = static_cast<uint32_t>(strnlen(file, TRACE_TEXT_BYTES));
+  copy_text(words + kFile, file, bytes);
+  const uint64_t number = stack.trace.write_once(TRACE_FRAME, words, kFile + (bytes + 7) / 8);
+  if (number != 0) stack.words[1 + stack.count++] = number | TRACE_INTERPRETED;
+}
+
+uint64_t Trace::write_once(trace_type type, uint64_t *words, uint32_t count) {
+  TraceBuffer *buffer = enter();
+  if (buffer == nullptr) return 0;
+  uint64_t number = 0;
+  {
+    LockGuard guard(written_mutex_);
+    if (type == TRACE_STACK) write_modules(*buffer);
+    number = write_once(*buffer, type, words, count);
+  }
+  leave(*buffer);
+  return number;
+}
+
+uint64_t Trace::write_once(TraceBuffer &buffer, trace_type type, uint64_t *words, uint32_t count) {
+  uint64_t hash = type;
+  for (uint32_t i = 1; i < count; ++i) {
+    hash = (hash ^ words[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    hash ^= hash >> 32;
+  }
+  const uint64_t *written = written_.find(hash, [](uint64_t) { return true; });
+  if (written != nullptr) return *written;
+  if (!written_.reserve() || !has_place(buffer, kLongWords + count)) return 0;
+  words[0] = ++last_number_;
+  end_long(buffer, type, now(), std::copy_n(words, count, buffer.at + kLongWords));
+  written_.add(hash, last_number_);
+  return last_number_;
+}
+
+// Those that the process has loaded since the last call.
+void Trace::write_modules(TraceBuffer &buffer) {
+  const uint64_t loaded = loaded_modules();
+  if (loaded == modules_) return;
+  modules_ = loaded;
+  Vector<Module> modules(core_.allocator);
+  if (!copy_modules(&modules)) return;
+  for (const Module &module : modules) {
+    static_assert(sizeof module.path == TRACE_TEXT_BYTES && sizeof module % 8 == 0);
+    uint64_t words[1 + sizeof module / 8];
+    std::memcpy(words + 1, &module, sizeof module);
+    write_once(buffer, TRACE_MODULE, words, sizeof words / 8);
+  }
 }
 
 void Trace::heap_created(const Heap &heap) { note(TRACE_HEAP_CREATED, {heap.fast.serial, place_of(heap)}); }

@@ -18,15 +18,26 @@
 // makes all threads pass a barrier and waits for the busy ones, as the thread caches do (engine/heap/thread_cache.h).
 // From then on end() owns the buffers.
 //
-// Locks, in their order: `control_mutex_`, then `buffers_mutex_`, then the file's. No other lock is taken under them,
-// but a registry's (base/registry.h) and the C library's. A free takes only the file's.
+// Stacks. A sampled alloc looks at its stack while its thread is not busy, because the interpreter's function may wait
+// (gmm_trace_set_frames()). A stack, frame or file is written once, by the thread that finds that `written_` lacks its
+// hash of 63 bits. Blocks of at least `2 * stack_bytes - 1` are all sampled. Of smaller ones, those are at which the
+// sum of a thread's bytes passes a point. The distances of points are random, up to that limit and `stack_bytes` in the
+// mean, so each point stands for `stack_bytes`.
+//
+// Locks, in their order: `control_mutex_`, then `buffers_mutex_`, then `written_mutex_`, then the file's. No other lock
+// is taken under them, but a registry's (base/registry.h), the loader's and the C library's. A free takes only the
+// file's.
 #ifndef GMM_ENGINE_TRACE_TRACE_H
 #define GMM_ENGINE_TRACE_TRACE_H
+
+#include <gmm/stats.h>
 
 #include <atomic>
 #include <initializer_list>
 
+#include "base/call_stack.h"
 #include "base/clock.h"
+#include "base/hash_table.h"
 #include "base/lock.h"
 #include "base/slot_table.h"
 #include "base/trace_file.h"
@@ -43,7 +54,9 @@ struct TraceBuffer {
   std::atomic<uint32_t> busy{0};
   uint32_t thread = 0;  // the system's number; 0: no thread has the buffer; under buffers_mutex_
   uint64_t *block = nullptr, *at = nullptr, *end = nullptr;
-  uint64_t events = 0;  // in the block
+  uint64_t events = 0;      // in the block
+  int64_t until_stack = 0;  // bytes of allocations
+  uint64_t random = 0;
   // The state of the block that a reader has behind the last record.
   uint64_t time = 0;
   uint64_t streams[TRACE_STREAM_SLOTS] = {};
@@ -57,9 +70,12 @@ class Trace {
  public:
   static constexpr uint32_t kMaxTraces = 4096;  // contexts of a process that ever began one
 
-  Trace(Core &core, const TagTable &tags) : core_(core), tags_(tags) {}
+  Trace(Core &core, const TagTable &tags) : core_(core), tags_(tags), written_(core.allocator) {}
   ~Trace();
-  Status begin(const char *path);
+  // `stack_bytes`: of gmm_trace_desc.
+  Status begin(const char *path, uint64_t stack_bytes = 0);
+  // Of all traces of the process.
+  static void set_frames(gmm_frames_fn fn);
   // Writes what all threads have recorded to the file. Fails with IO if the file lacks events; the message says how
   // many.
   Status end();
@@ -96,7 +112,7 @@ class Trace {
   // holds, its stream and its time. The name of a block needs less.
   static constexpr uint32_t kLongWords = 2;
   static constexpr uint32_t kMostWords =
-      2 + (kLongWords + 3 + TRACE_NAME_BYTES / 8) + (kLongWords + 3) + (kLongWords + 2) + kLongWords;
+      2 + (kLongWords + 3 + TRACE_NAME_BYTES / 8) + (kLongWords + 3) + (kLongWords + 2) + kLongWords + (kLongWords + 2);
 
   // In units of 5 to 10 ns, so that a short record can tell the time of most events.
   uint64_t now() const { return (has_counter_ ? read_counter() : monotonic_ns()) >> clock_shift_; }
@@ -111,6 +127,7 @@ class Trace {
   // A long record. Its text, if it has one, follows the values, in so many words.
   static void put(TraceBuffer &buffer, trace_type type, uint64_t time, std::initializer_list<uint64_t> values,
                   const char *text = nullptr, uint32_t text_words = TRACE_NAME_BYTES / 8);
+  static void end_long(TraceBuffer &buffer, trace_type type, uint64_t time, uint64_t *end);
   void put_thread(TraceBuffer &buffer) { put(buffer, TRACE_THREAD, now(), {buffer.thread}); }
   void put_heap(TraceBuffer &buffer, uint64_t time, const Heap &heap);
   static void put_held(TraceBuffer &buffer, uint64_t time, Heap &heap);
@@ -119,6 +136,18 @@ class Trace {
   static void put_short(TraceBuffer &buffer, trace_type type, uint64_t time, const void *memory, gmm_stream stream);
   void note(trace_type type, std::initializer_list<uint64_t> values);
   void tags_changed(trace_type type, const gmm_tag *tags, uint32_t count, uint64_t bytes, uint64_t began);
+  int64_t next_distance(TraceBuffer &buffer) const;
+  // Bytes that the stack of the allocation stands for; 0: it needs none.
+  uint64_t sample(TraceBuffer &buffer, uint64_t size);
+  uint64_t choose_sample(TraceBuffer &buffer, uint64_t size);
+  // The number of the calling thread's stack; 0: the trace has none. The thread is not busy.
+  uint64_t stack_here();
+  static void add_frame(void *stack, const char *name, const char *file, uint32_t line);
+  // Writes a record whose first word is its number, which they set, unless the file has an equal one. Returns the
+  // number; 0: it could not be written.
+  uint64_t write_once(trace_type type, uint64_t *words, uint32_t count);
+  uint64_t write_once(TraceBuffer &buffer, trace_type type, uint64_t *words, uint32_t count);
+  void write_modules(TraceBuffer &buffer);
   // The end of a thread's part: gives the buffers of the thread back.
   static void end_buffers(void *table);
   void end_buffer(TraceBuffer &buffer);
@@ -134,6 +163,11 @@ class Trace {
   bool begun_ = false;
   Mutex buffers_mutex_{LockRank::kTraceBuffers};  // taken before the file's
   TraceBuffer *buffers_ = nullptr;
+  std::atomic<uint64_t> stack_bytes_{0};
+  Mutex written_mutex_{LockRank::kTraceWritten};
+  HashTable<uint64_t> written_;  // numbers
+  uint64_t last_number_ = 0;     // goes on from trace to trace: a number of an earlier one is unknown in the next
+  uint64_t modules_ = 0;         // loaded_modules() of those that are written
   TraceFile file_;
 };
 

@@ -3,6 +3,8 @@
 import ctypes
 import json
 import os
+import pathlib
+import subprocess
 import threading
 import time
 
@@ -238,6 +240,25 @@ def test_trace(context, tmp_path):
         context.alloc(12345).close()
     assert path.read_bytes()[:8] == b"gmmtrace"
     refused(gmm.UnbalancedError, lambda: native.gmm_trace_end(context))
+
+
+def alloc_in_a_function(context):
+    context.alloc(12345).close()
+
+
+def test_stacks(context, tmp_path):
+    command = pathlib.Path(native.__file__).parents[3] / "lib/cli/gmm"
+    if not command.exists():
+        pytest.skip("the command gmm is not built")
+    path = tmp_path / "of.trace"
+    with context.trace(path, stack_bytes=1):
+        alloc_in_a_function(context)
+    shown = subprocess.run([command, "trace", path], capture_output=True, text=True, check=True).stdout.splitlines()
+    line = alloc_in_a_function.__code__.co_firstlineno
+    calls = shown.index(f"{' ' * 25}alloc_in_a_function ({__file__}:{line + 1})")
+    assert shown[calls + 1].startswith(f"{' ' * 25}test_stacks ({__file__}:")
+    assert " alloc " in shown[calls - 1]
+
 
 
 def test_log(context):
