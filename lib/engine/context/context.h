@@ -9,6 +9,7 @@
 #include <gmm/stream.h>
 
 #include "base/retired_memory.h"
+#include "engine/context/metrics.h"
 #include "engine/heap/block.h"
 #include "engine/heap/capture.h"
 #include "engine/heap/decommit.h"
@@ -80,6 +81,7 @@ class Context : NoCopy {
   Trace &trace() { return trace_; }
   Pauser &pauser() { return pauser_; }
   Ipc &ipc() { return ipc_; }
+  Metrics &metrics() { return metrics_; }
   const Ipc &ipc() const { return ipc_; }
   uint64_t held_on(Device device) const { return held_on_[device.ordinal].held(); }
 
@@ -215,6 +217,7 @@ class Context : NoCopy {
   Pauser pauser_;
   Ipc ipc_;
   Decommit decommit_;
+  Metrics metrics_{*this};
   std::atomic<uint32_t> references_{1};
   Mutex make_heap_mutex_{LockRank::kMakeHeap};
   RetiredMemory retired_heaps_;
