@@ -74,7 +74,7 @@ setup_tools() {
     setup_needs "command -v ${tool%%:*}" "${tool#*:}" || echo "   without ${tool%%:*}: $setup_reason"
   done
 }
-setup_python_modules=(pytest numpy mypy)
+setup_python_modules=(pytest numpy mypy prometheus_client)
 setup_together setup_required setup_tools setup_gtest setup_mimalloc setup_options 'setup_others vulkan opengl mpi'
 setup_required || give_up "The tests cannot run without them."
 setup_tools

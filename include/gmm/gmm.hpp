@@ -395,6 +395,17 @@ struct text_writer {
   }
 };
 
+/** Calls call(gmm_write_fn, user), which hands the text to `fn`. */
+template <class Function, class Call>
+outcome<void> write_text(Function &fn, Call call) {
+  text_writer<Function> to{&fn};
+  const gmm_result code = call(to.piece, &to);
+#if GMM_HPP_EXCEPTIONS
+  if (to.thrown != nullptr) std::rethrow_exception(to.thrown);
+#endif
+  return give<void>(code);
+}
+
 }  // namespace detail
 
 /* --- Small types ------------------------------------------------------------------------------------------- */
@@ -883,6 +894,12 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
   [[nodiscard]] outcome<gmm_stats_info> stats_query(const scope &of = {}) const {
     return call<gmm_stats_info>(gmm_stats_query, of.get());
   }
+  /** Writes the metrics as Prometheus text, as snapshot_ref::write() does it. */
+  template <class Function>
+  outcome<void> metrics_write(Function &&fn) const {
+    return detail::write_text(fn,
+                              [this](gmm_write_fn piece, void *user) { return gmm_metrics_write(get(), piece, user); });
+  }
   outcome<uint64_t> trim(const scope &of = {}) const { return call<uint64_t>(gmm_trim, of.get()); }
   outcome<gmm_compact_info> compact(const gmm_compact_desc &desc = {}) const { return compact(scope(), desc); }
   outcome<gmm_compact_info> compact(const scope &of, const gmm_compact_desc &desc = {}) const {
@@ -1181,12 +1198,8 @@ class snapshot_ref : public object_handle<gmm_snapshot, gmm_snapshot_destroy> {
    */
   template <class Function>
   outcome<void> write(Function &&fn) const {
-    detail::text_writer<std::remove_reference_t<Function>> to{&fn};
-    const gmm_result code = gmm_snapshot_write(get(), to.piece, &to);
-#if GMM_HPP_EXCEPTIONS
-    if (to.thrown != nullptr) std::rethrow_exception(to.thrown);
-#endif
-    return detail::give<void>(code);
+    return detail::write_text(
+        fn, [this](gmm_write_fn piece, void *user) { return gmm_snapshot_write(get(), piece, user); });
   }
 };
 

@@ -108,6 +108,27 @@ typedef struct gmm_stats_info {
  */
 GMM_API gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gmm_stats_info *out) GMM_NOEXCEPT;
 
+/** Receives a piece of text: returns 0 to continue, or any other value to stop. It may call gmm. */
+typedef int32_t (*gmm_write_fn)(void *user, const char *text, uint64_t size);
+
+/**
+ * Writes the metrics of the context as Prometheus text.
+ *
+ * Gauges and counters of the heaps have the labels `device`, `UUID`, `kind` and `tag`. UUID is that of DCGM's metrics,
+ * so `gmm_reserved_bytes` joins `DCGM_FI_DEV_FB_USED`. They count as gmm_stats_query() does. Histograms tell how long
+ * pauses, resumes and requests of leases took, in seconds. A held pause or resume counts with the wait for its
+ * decision. Every metric has a line of help in the text.
+ *
+ * GMM_METRICS=folder in the environment writes the text of each context to a file of its own, `gmm-metrics-*.prom`, at
+ * its creation and then every 5 s: the folder of node_exporter's textfile collector. Each file is written under another
+ * name and then renamed. The file goes when the context ends; that of a process that was killed goes when the next
+ * process writes there. A folder that cannot be written costs one line of the log.
+ *
+ * @param fn  receives the text piece by piece, on the calling thread.
+ * Errors: NULL_ARGUMENT, IO (`fn` stopped), OUT_OF_HOST_MEMORY, FORKED.
+ */
+GMM_API gmm_result gmm_metrics_write(gmm_context *context, gmm_write_fn fn, void *user) GMM_NOEXCEPT;
+
 /** The answer of gmm_snapshot_query(). */
 typedef struct gmm_snapshot_info {
   uint32_t struct_size;
@@ -182,9 +203,6 @@ GMM_API gmm_result gmm_snapshot_query_block(gmm_snapshot *snapshot, uint64_t ind
  * Errors: as gmm_snapshot_query_block().
  */
 GMM_API gmm_result gmm_snapshot_query_extent(gmm_snapshot *snapshot, uint64_t index, gmm_extent_info *out) GMM_NOEXCEPT;
-
-/** Receives a piece of text: returns 0 to continue, or any other value to stop. It may call gmm. */
-typedef int32_t (*gmm_write_fn)(void *user, const char *text, uint64_t size);
 
 /**
  * Writes a snapshot as a JSON object that describes every heap, extent and live block.

@@ -76,6 +76,13 @@ gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gm
   });
 }
 
+gmm_result gmm_metrics_write(gmm_context *context, gmm_write_fn fn, void *user) noexcept {
+  return call(context, [&]() -> Status {
+    if (fn == nullptr) return fail(GMM_ERROR_NULL_ARGUMENT, "gmm_metrics_write: fn is NULL; pass a function.");
+    return context->metrics().write(fn, user);
+  });
+}
+
 gmm_result gmm_snapshot_create(gmm_context *context, const gmm_scope_desc *scope, gmm_snapshot **out) noexcept {
   return make(context, "gmm_snapshot_create", out, [&]() -> Status {
     gmm_scope_desc copy;

@@ -69,6 +69,7 @@ int make_unnamed_file(const char *folder, const char *prefix, int32_t *out) {
 
 // Past the system's page cache, where the file system allows that.
 int make_named_file(const char *folder, const char *prefix, char path[kMaxFilePath], int32_t *out) {
+  if (std::strlen(folder) + 128 > kMaxFilePath) return ENAMETOOLONG;
   name_file(folder, prefix, path);
   *out = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_DIRECT, 0600);
   if (*out < 0 && errno == EINVAL) {
@@ -95,6 +96,14 @@ void delete_orphaned_files(const char *folder, const char *prefix) {
 }
 
 int delete_file(const char *path) { return unlink(path) == 0 ? 0 : errno; }
+
+int publish_file(int32_t file, const char *temporary, const char *path, int error) {
+  if (error == 0 && fchmod(file, 0644) != 0) error = errno;
+  close(file);
+  if (error == 0 && rename(temporary, path) != 0) error = errno;
+  if (error != 0) unlink(temporary);
+  return error;
+}
 
 int reserve_blocks(int32_t file, uint64_t end, uint64_t size) {
   // A write past this limit would also raise SIGXFSZ, which ends the program.

@@ -23,6 +23,9 @@ int make_named_file(const char *folder, const char *prefix, char path[kMaxFilePa
 // Deletes such files of processes that have ended.
 void delete_orphaned_files(const char *folder, const char *prefix);
 int delete_file(const char *path);
+// Closes such a file, which takes the place of `path`, complete and readable for every user. With an error, or after
+// one, it is deleted instead.
+int publish_file(int32_t file, const char *temporary, const char *path, int error);
 
 // Takes blocks of the disk for `size` bytes behind the first `end` bytes, or none. EFBIG: also past the process's limit
 // of a file's size, where a write would end the program.

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counters and snapshots of stats.h.
+#include <glob.h>
+#include <sys/resource.h>
+
 #include "../support/gmm_test.h"
 
 CASE(counters_add_up) {
@@ -49,12 +52,124 @@ CASE(counters_add_up) {
   CHECK(all.peak_live_bytes >= live[0] + live[1] + live[2]);
 }
 
-// --- snapshot --------------------------------------------------------------------------------------------------------
 static int32_t stop_at_once(void *pieces, const char *text, uint64_t size) {
   (void)text, (void)size;
   return ++*(unsigned *)pieces;
 }
 
+// --- metrics ---------------------------------------------------------------------------------------------------------
+// The value of the one sample with this name and with these labels among its own; -1: there is none, or a second one.
+static double sample(const char *text, const char *name, const char *labels) {
+  double value = -1;
+  const size_t length = strlen(name);
+  for (const char *line = text; *line != 0; line = strchr(line, '\n') + 1) {
+    const char *end = strstr(line, "} "), *found = strstr(line, labels);
+    if (strncmp(line, name, length) != 0 || line[length] != '{' || found == NULL || found > end) continue;
+    if (value >= 0) return -1;
+    value = strtod(end + 2, NULL);
+  }
+  return value;
+}
+// Checks a row of values that begins with a name and labels.
+#define SAMPLES(...)                                                                                \
+  do {                                                                                              \
+    char *text = NULL;                                                                              \
+    MUST(gmm_metrics_write(context, append_text, &text));                                           \
+    const struct {                                                                                  \
+      const char *name, *labels;                                                                    \
+      uint64_t value;                                                                               \
+    } wanted[] = {__VA_ARGS__};                                                                     \
+    for (unsigned i = 0; i < sizeof wanted / sizeof *wanted; ++i) {                                 \
+      const double value = sample(text, wanted[i].name, wanted[i].labels);                          \
+      CHECK_MESSAGE(value == (double)wanted[i].value, "%s has %g, not %llu", wanted[i].name, value, \
+                    (unsigned long long)wanted[i].value);                                           \
+    }                                                                                               \
+    free(text);                                                                                     \
+  } while (0)
+
+VMM_CASE(metrics_tell_what_happened) {
+  const gmm_tag tag = make_tag("a \"tag\\", GMM_CONTENTS_HOST);
+  const char *of_tag = "kind=\"vmm\",tag=\"a \\\"tag\\\\\"";
+  const uint8_t *u = device_info.uuid;
+  char uuid[64];
+  snprintf(uuid, sizeof uuid, "UUID=\"GPU-%02x%02x%02x%02x-%02x%02x-", u[0], u[1], u[2], u[3], u[4], u[5]);
+  FILLED_TAG(4 * MIB, tag, 1);
+  FREE(ALLOC_TAG(1000, tag));
+  const gmm_stats_info s = stats();
+  set_limit(GMM_SCOPE_TAG, tag, s.reserved_bytes);
+  void *none = NULL;
+  RESULT(try_alloc(64 * MIB, tag, &none), GMM_ERROR_LIMIT_EXCEEDED);
+  RESULT(gmm_resume(context, NULL, NULL), GMM_UNCHANGED);  // not counted
+  SAMPLES({"gmm_live_bytes", of_tag, 4 * MIB}, {"gmm_live_bytes", uuid, 4 * MIB}, {"gmm_live_blocks", of_tag, 1},
+          {"gmm_reserved_bytes", of_tag, stats().reserved_bytes}, {"gmm_cached_bytes", of_tag, stats().cached_bytes},
+          {"gmm_paused_bytes", of_tag, 0}, {"gmm_kept_bytes", of_tag, 0}, {"gmm_allocations_total", of_tag, 2},
+          {"gmm_frees_total", of_tag, 1}, {"gmm_out_of_memory_total", of_tag, 1}, {"gmm_copied_bytes_total", "", 0},
+          {"gmm_pause_seconds_count", "", 0}, {"gmm_resume_seconds_count", "", 0});
+  MUST(gmm_pause(context, NULL, NULL));
+  SAMPLES({"gmm_live_bytes", of_tag, 4 * MIB}, {"gmm_reserved_bytes", of_tag, 0},
+          {"gmm_paused_bytes", of_tag, stats().paused_bytes}, {"gmm_kept_bytes", of_tag, 4 * MIB},
+          {"gmm_copied_bytes_total", "", 4 * MIB}, {"gmm_pause_seconds_count", "", 1},
+          {"gmm_pause_seconds_bucket", "le=\"+Inf\"", 1}, {"gmm_pause_seconds_bucket", "le=\"10\"", 1},
+          {"gmm_resume_seconds_count", "", 0});
+  MUST(gmm_resume(context, NULL, NULL));
+  SAMPLES({"gmm_resume_seconds_count", "", 1}, {"gmm_copied_bytes_total", "", 8 * MIB}, {"gmm_kept_bytes", of_tag, 0},
+          {"gmm_lease_wait_seconds_count", "", 0});
+  unsigned pieces = 0;
+  RESULT(gmm_metrics_write(context, stop_at_once, &pieces), GMM_ERROR_IO);
+  CHECK_EQUAL(pieces, 1);
+}
+
+// The text of the one file in the folder; NULL: another number of files.
+static const char *file_of_metrics(const char *folder) {
+  static char text[1 << 16], pattern[64];
+  glob_t found = {0};
+  snprintf(pattern, sizeof pattern, "%s/*", folder);
+  FILE *file = glob(pattern, 0, NULL, &found) == 0 && found.gl_pathc == 1 ? fopen(found.gl_pathv[0], "r") : NULL;
+  globfree(&found);
+  if (file == NULL) return NULL;
+  text[fread(text, 1, sizeof text - 1, file)] = 0;
+  fclose(file);
+  return text;
+}
+
+static void count_complaints(void *user, gmm_log_level level, const char *message) {
+  *(unsigned *)user += level == GMM_LOG_WARNING && strstr(message, "GMM_METRICS=") != NULL;
+}
+
+CASE(metrics_go_to_a_folder) {
+  char folder[] = "/tmp/gmm-metrics-XXXXXX", stale[64];
+  REQUIRE(mkdtemp(folder) != NULL);
+  snprintf(stale, sizeof stale, "%s/gmm-metrics-999999999-1-1.prom", folder);  // of a process that was killed
+  fclose(fopen(stale, "w"));
+  unsigned complaints = 0;
+  const gmm_log_callback log = {count_complaints, &complaints};
+  setenv("GMM_METRICS", folder, 1);
+  gmm_context *with = OPEN(.log = log, .flags = GMM_CONTEXT_NO_LEAK_REPORT);
+  const char *text = file_of_metrics(folder);
+  CHECK(text != NULL && strstr(text, "# TYPE gmm_live_bytes gauge\n") != NULL);
+  void *block = NULL;
+  MUST(gmm_alloc(with, 12345, NULL, &block));
+  OK(gmm_context_set_decommit(with, GMM_DECOMMIT_NEVER));
+  SOON((text = file_of_metrics(folder)) != NULL && sample(text, "gmm_live_bytes", "") == 12345);
+  OK(gmm_context_release(with));
+  // A full disk, as a limit of the size of files tells it.
+  struct rlimit most = {0}, none = {0};
+  getrlimit(RLIMIT_FSIZE, &most);
+  none.rlim_max = most.rlim_max;
+  setrlimit(RLIMIT_FSIZE, &none);
+  CHECK_EQUAL(complaints, 0);
+  with = OPEN(.log = log);
+  setrlimit(RLIMIT_FSIZE, &most);
+  CHECK_EQUAL(complaints, 1);
+  OK(gmm_context_release(with));
+  CHECK(rmdir(folder) == 0);  // nothing is left
+  with = OPEN(.log = log);
+  CHECK_EQUAL(complaints, 2);
+  OK(gmm_context_release(with));
+  unsetenv("GMM_METRICS");
+}
+
+// --- snapshot --------------------------------------------------------------------------------------------------------
 CASE(snapshots_are_written) {
   const char *odd = "a \"quoted\\ name\twith\n\x01 things \xc3\xbc";
   const gmm_tag tag = make_tag(odd, GMM_CONTENTS_DROP);
@@ -72,7 +187,7 @@ CASE(snapshots_are_written) {
                                "\"devices\":[{\"device\":0,\"uuid\":\"",
                                address,
                                "50234",  // the size of the block
-                               "\"name\":\"a \\u0022quoted"};
+                               "\"name\":\"a \\\"quoted"};
   for (unsigned i = 0; i < sizeof parts / sizeof *parts; ++i)
     CHECK_MESSAGE(strstr(text, parts[i]) != NULL, "the snapshot has no %s", parts[i]);
   unsigned pieces = 0;

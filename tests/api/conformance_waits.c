@@ -140,6 +140,7 @@ SCENARIO(first_allocations_under_another_tag) {
 SCENARIO(statistics) {
   gmm_stats_info out = {.struct_size = sizeof out};
   STEP(gmm_stats_query, context, NULL, &out);
+  STEP(gmm_metrics_write, context, ignore_text, NULL);
   for (uint32_t flags = 0; flags < 8; ++flags) {
     gmm_scope_desc scope = scope_of(flags, device, world.held_tag, GMM_KIND_VMM);
     STEP(gmm_stats_query, context, &scope, &out);

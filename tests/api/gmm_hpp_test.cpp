@@ -650,6 +650,8 @@ void snapshots_are_read_and_written() {
   }));
   CHECK(text.find("\"gmm-snapshot\"") != std::string::npos);
   FAILS(snapshot.write([](std::string_view) { return false; }), GMM_ERROR_IO);
+  MUST(context.metrics_write([&](std::string_view piece) { return text = piece, true; }));
+  CHECK(text.find("gmm_live_bytes{") != std::string::npos);
 #if GMM_HPP_EXCEPTIONS
   int got = 0;
   try {

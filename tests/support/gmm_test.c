@@ -275,7 +275,7 @@ gmm_result write_snapshot(gmm_context *of, gmm_write_fn fn, void *user) {
   return result;
 }
 
-static int32_t append_text(void *user, const char *piece, uint64_t size) {
+int32_t append_text(void *user, const char *piece, uint64_t size) {
   char **text = user;
   const uint64_t used = *text == NULL ? 0 : strlen(*text);
   *text = realloc(*text, used + size + 1);

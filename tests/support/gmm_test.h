@@ -64,6 +64,8 @@ void run_plain(const char *name, void (*function)(void));
 void run_kinds(const char *name, void (*function)(void), gmm_kind_mask kinds);
 // Makes a snapshot of the whole context, writes it and destroys it.
 gmm_result write_snapshot(gmm_context *of, gmm_write_fn fn, void *user);
+// A gmm_write_fn: `user` is a char *, NULL at first, to which malloc() gives the text.
+int32_t append_text(void *user, const char *piece, uint64_t size);
 // The text of a snapshot of the case's context, from malloc().
 char *snapshot_text(void);
 // A scope of those fields that the flags name.

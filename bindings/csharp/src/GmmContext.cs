@@ -340,11 +340,22 @@ namespace Gmm
         }
 
         /// <summary>A JSON object that describes every heap, extent and live block.</summary>
-        public string Snapshot()
+        public string Snapshot() => TextOf(Snapshot);
+
+        /// <summary>The bytes, counts and times of the context as Prometheus text.</summary>
+        public string Metrics() => TextOf(writer =>
+        {
+            using (WriterCall call = new WriterCall(writer))
+            {
+                Run(self => Native.gmm_metrics_write(self, call.User));
+            }
+        });
+
+        private static string TextOf(Action<GmmSnapshotWriter> write)
         {
             using (MemoryStream text = new MemoryStream())
             {
-                Snapshot(piece =>
+                write(piece =>
                 {
                     text.Write(piece, 0, piece.Length);
                     return true;

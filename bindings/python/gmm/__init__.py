@@ -30,7 +30,7 @@ from gmm._core.values import (
 from gmm._core.stream import Event, Stream
 from gmm._core.tag import Tag
 from gmm._core.ticket import Ticket
-from gmm._default import array, context, empty, watch, zeros
+from gmm._default import array, context, empty, metrics, watch, zeros
 from gmm._native import alloc
 
 __version__ = _native.gmm_version_string()

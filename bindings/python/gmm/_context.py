@@ -453,6 +453,16 @@ class Context(Pausing, native.Handle):
         native.gmm_snapshot_write(self._snapshot(), pieces.append if write is None else write)
         return json.loads(b"".join(pieces)) if write is None else None
 
+    def metrics(self) -> list[Any]:
+        """The metrics as metric families of the package prometheus_client.
+
+        A collector whose collect() returns them is registered with `prometheus_client.REGISTRY.register()`.
+        """
+        from prometheus_client.parser import text_string_to_metric_families
+        pieces = []
+        native.gmm_metrics_write(self, pieces.append)
+        return list(text_string_to_metric_families(b"".join(pieces).decode()))
+
     def blocks(self, *, device: int | None = None, tag: TagLike | None = None,
                kind: KindLike | None = None) -> list[BlockInfo]:
         """The live blocks of a scope, which is everything unless arguments narrow it: a list of BlockInfo.

@@ -57,6 +57,11 @@ def watch(tag: TagLike | None = None, **options: Any) -> Watcher:
     return context().watch(tag, **options)
 
 
+def metrics() -> list[Any]:
+    """The metrics of the default context for prometheus_client: see Context.metrics()."""
+    return context().metrics()
+
+
 def forget(dead):
     """Makes the next context() open another one, if `dead` is the default one: the driver has lost its memory."""
     global _context

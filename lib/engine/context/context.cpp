@@ -102,6 +102,8 @@ Status Context::init(const gmm_context_desc &desc) {
   core_.log.write(LogLevel::kInfo, "Backend %s, %u devices.", core_.backend->name(), device_count_);
   begin_trace();
   GMM_TRY(decommit_.init());
+  if (metrics_.begin_file())
+    decommit_.set_job([](void *metrics) { static_cast<Metrics *>(metrics)->write_file(); }, &metrics_);
   GMM_TRY(decommit_.set(desc.decommit_after_ms));
   return allow_control();
 }
@@ -158,6 +160,7 @@ void Context::end() {
   if (core_.gate != nullptr && trace_.running() && !trace_.end().ok()) core_.log.complain("%s", last_message());
   watchers_.clear();
   decommit_.stop();
+  metrics_.end_file();
   if (core_.backend != nullptr) {
     for (uint32_t i = 0; i < device_count_; ++i)
       if (!core_.backend->synchronize(Device{static_cast<int32_t>(i)}).ok())

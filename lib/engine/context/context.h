@@ -10,6 +10,7 @@
 
 #include "base/retired_memory.h"
 #include "engine/context/control.h"
+#include "engine/context/metrics.h"
 #include "engine/heap/block.h"
 #include "engine/heap/capture.h"
 #include "engine/heap/decommit.h"
@@ -81,6 +82,7 @@ class Context : NoCopy {
   Trace &trace() { return trace_; }
   Pauser &pauser() { return pauser_; }
   Ipc &ipc() { return ipc_; }
+  Metrics &metrics() { return metrics_; }
   const Ipc &ipc() const { return ipc_; }
   uint64_t held_on(Device device) const { return held_on_[device.ordinal].held(); }
 
@@ -218,6 +220,7 @@ class Context : NoCopy {
   Ipc ipc_;
   Decommit decommit_;
   Control control_;
+  Metrics metrics_{*this};
   std::atomic<uint32_t> references_{1};
   Mutex make_heap_mutex_{LockRank::kMakeHeap};
   RetiredMemory retired_heaps_;

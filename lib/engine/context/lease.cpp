@@ -188,6 +188,7 @@ Status gmm_lease::request(const LeaseAmounts &amounts, uint64_t timeout_ms, Tick
     return fail(GMM_ERROR_BUSY, "gmm_lease_request(): the lease \"%s\" %s; return it first.", name_,
                 member_.state() == LeaseState::kInUse ? "is in use" : "waits for another request");
   is_requesting_ = true;
+  const uint64_t began = monotonic_ns();
   Status status = wait_until(patience, [&] { return !member_.is_giving(); }) ? Status() : no_grant(patience);
   if (status.ok()) {
     member_.begin(amounts.bytes, monotonic_ms());
@@ -201,6 +202,7 @@ Status gmm_lease::request(const LeaseAmounts &amounts, uint64_t timeout_ms, Tick
     member_.end(monotonic_ms());
   }
   is_requesting_ = false;
+  context.metrics().lease_waits.add_since(began);
   wake();
   return status;
 }

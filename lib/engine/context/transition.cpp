@@ -20,8 +20,9 @@ void Context::trace_held() {
 }
 
 Status Context::pause(const PauseRequest &request, uint64_t *bytes) {
-  const uint64_t began = trace_.time();
+  const uint64_t began = trace_.time(), began_ns = monotonic_ns();
   const Status status = pauser_.pause(request, bytes);
+  if (status.code() == GMM_OK) metrics_.pauses.add_since(began_ns);
   if (status.ok() && (request.flags & GMM_PAUSE_FORCE) != 0) ipc_.exports.revoke_paused();
   return traced(status, [&] { trace_.paused(request.tags, request.count, *bytes, began); });
 }
@@ -43,16 +44,18 @@ Status Context::resume_with_trim(Fn resume) {
 }
 
 Status Context::resume(const PauseRequest &request, uint64_t *bytes) {
-  const uint64_t began = trace_.time();
+  const uint64_t began = trace_.time(), began_ns = monotonic_ns();
   const Status status = resume_with_trim([&](bool is_last) { return pauser_.resume(request, is_last, bytes); });
+  if (status.code() == GMM_OK) metrics_.resumes.add_since(began_ns);
   return traced(status, [&] { trace_.resumed(request.tags, request.count, *bytes, began); });
 }
 
 Status Context::resume_range(ByteRange range, uint64_t *bytes) {
   const void *address = reinterpret_cast<void *>(range.base);
-  const uint64_t began = trace_.time();
+  const uint64_t began = trace_.time(), began_ns = monotonic_ns();
   const Status status =
       resume_with_trim([&](bool is_last) { return pauser_.resume_range(address, range.size, is_last, bytes); });
+  if (status.code() == GMM_OK) metrics_.resumes.add_since(began_ns);
   return traced(status, [&] {
     Block block;
     if (!find_block(core_, address, &block)) return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/heap/decommit.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstring>
 
@@ -24,11 +25,11 @@ Status Decommit::init() {
 
 Status Decommit::set(uint64_t age) {
   if (age == GMM_DECOMMIT_DEFAULT) age = default_age_;
-  if (age == GMM_DECOMMIT_NEVER) {
+  if (age == GMM_DECOMMIT_NEVER && job_ == nullptr) {
     stop();
     return Status();
   }
-  if (age > INT64_MAX)
+  if (age != GMM_DECOMMIT_NEVER && age > INT64_MAX)
     return fail(GMM_ERROR_INVALID_VALUE,
                 "Idle memory shall go after %" PRIu64 " milliseconds; pass 1 to %" PRId64
                 ", GMM_DECOMMIT_DEFAULT or GMM_DECOMMIT_NEVER.",
@@ -46,7 +47,7 @@ Status Decommit::set(uint64_t age) {
     age_.store(before, std::memory_order_relaxed);
     return fail_native(GMM_ERROR_SYSTEM, error,
                        "The thread that gives idle memory back could not be started: %s; raise the limit of threads, "
-                       "or set GMM_DECOMMIT_NEVER.",
+                       "or set GMM_DECOMMIT_NEVER and no GMM_METRICS.",
                        ErrorText(error).text);
   }
   age_.store(age, std::memory_order_relaxed);
@@ -71,14 +72,19 @@ void Decommit::stop() {
 
 void Decommit::run() {
   name_thread("gmm decommit");
-  for (;;) {
+  for (uint64_t due = monotonic_ms() + kJobMs;;) {
     {
       LockGuard guard(wake_mutex_);
-      if (!is_stopping() && !changed_) wake_.wait_for(wake_mutex_, LowWater::phase(age()));
+      if (!is_stopping() && !changed_)
+        wake_.wait_for(wake_mutex_,
+                       job_ == nullptr ? LowWater::phase(age()) : std::min(LowWater::phase(age()), kJobMs));
       if (is_stopping()) return;
       changed_ = false;
     }
     if (const uint64_t after = age(); after != GMM_DECOMMIT_NEVER) round(monotonic_ms(), after);
+    if (job_ == nullptr || monotonic_ms() < due) continue;
+    job_(job_user_);
+    due = monotonic_ms() + kJobMs;
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that nobody used for an age goes back to the driver, off the callers' path: by one thread of the context,
-// which exists only while an age is set.
+// which exists only while an age is set, or another job is.
 //
 // A round empties the caches of threads that did nothing for the age, and gives back what of each heap was free during
 // the whole age (engine/heap/reclaim.h). It never waits for a stream. It passes by a heap that a pause or another
@@ -24,6 +24,11 @@ class Decommit : NoCopy {
   // Reads the age that GMM_DECOMMIT_DEFAULT stands for: GMM_DECOMMIT_AFTER_MS, else never. INVALID_VALUE when it says
   // neither.
   Status init();
+  // Before the first set(): from then on the thread also calls fn(user) every kJobMs, until stop().
+  void set_job(void (*fn)(void *user), void *user) {
+    job_ = fn;
+    job_user_ = user;
+  }
   // Milliseconds, GMM_DECOMMIT_DEFAULT or GMM_DECOMMIT_NEVER. Starts or ends the thread. The caller holds no lock.
   Status set(uint64_t age);
   uint64_t age() const { return age_.load(std::memory_order_relaxed); }
@@ -37,6 +42,7 @@ class Decommit : NoCopy {
   void round(uint64_t now, uint64_t age);
 
  private:
+  static constexpr uint64_t kJobMs = 5000;
   static constexpr uint64_t kSlice = uint64_t{32} << 20;
 
   void run();
@@ -47,6 +53,8 @@ class Decommit : NoCopy {
   Core &core_;
   HeapSet &heaps_;
   uint64_t default_age_ = GMM_DECOMMIT_NEVER;
+  void (*job_)(void *) = nullptr;
+  void *job_user_ = nullptr;
 
   Mutex set_mutex_{LockRank::kDecommitSet};  // set and stop, over the thread's start and end
   bool running_ = false;

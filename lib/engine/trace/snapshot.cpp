@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cinttypes>
-#include <cstdarg>
 #include <cstdio>
 #include <cstring>
 #include <string_view>
@@ -12,49 +11,10 @@
 #include "base/kind_names.h"
 #include "base/process.h"
 #include "engine/heap/block.h"
+#include "engine/trace/text_writer.h"
 
 namespace gmm {
 namespace {
-
-// Collects text and passes it on in large pieces. It remembers that the writer stopped.
-class Writer {
- public:
-  Writer(gmm_write_fn write, void *user) : write_(write), user_(user) {}
-  [[gnu::format(printf, 2, 3)]] void print(const char *format, ...) {
-    if (sizeof text_ - used_ < kLine) flush();
-    va_list arguments;
-    va_start(arguments, format);
-    const int written = std::vsnprintf(text_ + used_, kLine, format, arguments);
-    va_end(arguments);
-    if (written > 0) used_ += static_cast<uint64_t>(written) < kLine ? static_cast<uint64_t>(written) : kLine - 1;
-  }
-  // Writes a JSON string, escaped.
-  void quote(const char *text) {
-    print("\"");
-    for (; *text != '\0'; ++text) {
-      const unsigned char c = static_cast<unsigned char>(*text);
-      if (c < 0x20 || c == '"' || c == '\\')
-        print("\\u%04x", c);
-      else
-        print("%c", c);
-    }
-    print("\"");
-  }
-  void flush() {
-    check_may_call_program(ProgramCall::kWrite);
-    if (used_ != 0 && !stopped_) stopped_ = write_(user_, text_, used_) != 0;
-    used_ = 0;
-  }
-  bool stopped() const { return stopped_; }
-
- private:
-  static constexpr uint64_t kLine = 512;
-  gmm_write_fn write_;
-  void *user_;
-  bool stopped_ = false;
-  uint64_t used_ = 0;
-  char text_[8192];
-};
 
 // Where the pages of an extent lie. Only VMM memory leaves the device of its heap.
 gmm_device location_of(const Extent &extent, const HeapOptions &options) {
@@ -186,14 +146,13 @@ void Snapshot::query_extent(uint64_t index, gmm_extent_info *out, Heap **heap) c
 }
 
 Status Snapshot::write(gmm_write_fn write, void *user) const {
-  Writer writer(write, user);
+  TextWriter writer(write, user);
   writer.print("{\"format\":\"gmm-snapshot\",\"version\":1,\"backend\":\"%s\",\"process\":%d,\"devices\":[",
                backend_name_, process_number());
   for (const DeviceCopy &copy : devices_) {
     writer.print("%s{\"device\":%d,\"uuid\":\"", &copy == devices_.begin() ? "" : ",", copy.device);
     const DeviceUse &use = copy.use;
-    for (uint32_t i = 0; i < sizeof use.uuid; ++i)
-      writer.print("%02x%s", use.uuid[i], i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");
+    writer.uuid(use.uuid);
     writer.print("\",\"total_bytes\":%" PRIu64 ",\"used_bytes\":%" PRIu64 ",\"held_bytes\":%" PRIu64
                  ",\"foreign_bytes\":%" PRIu64 ",\"outside_bytes\":%" PRIu64 ",\"pool_bytes\":%" PRIu64
                  ",\"graph_bytes\":%" PRIu64 "}",

@@ -234,6 +234,18 @@ def test_snapshot_and_names(context):
         assert len(context.blocks()) == 1
 
 
+def test_metrics(context):
+    prometheus = pytest.importorskip("prometheus_client")
+    with context.alloc(MIB + 7):
+        families = {family.name: family for family in context.metrics()}
+        assert [sample.value for sample in families["gmm_live_bytes"].samples] == [MIB + 7]
+        assert [families[name].type for name in ("gmm_live_bytes", "gmm_allocations", "gmm_pause_seconds")] == [
+            "gauge", "counter", "histogram"]
+        registry = prometheus.CollectorRegistry()
+        registry.register(type("Collector", (), {"collect": lambda self: context.metrics()})())
+        assert b"\ngmm_live_bytes{" in prometheus.generate_latest(registry)
+
+
 def test_trace(context, tmp_path):
     path = tmp_path / "of.trace"
     with context.trace(path):

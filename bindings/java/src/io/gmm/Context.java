@@ -6,6 +6,7 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.Consumer;
 import java.util.function.LongConsumer;
 
 /**
@@ -281,8 +282,20 @@ public final class Context extends ContextCalls {
 
     /** A JSON object that describes every heap, extent and live block. */
     public String snapshot() {
+        return textOf(this::snapshot);
+    }
+
+    /** The bytes, counts and times of the context as Prometheus text. */
+    public String metrics() {
+        return textOf(writer -> {
+            Call call = (first, second, piece) -> writer.write(piece);
+            handle.run(context -> Call.during(call, user -> Native.gmm_metrics_write(context, user)));
+        });
+    }
+
+    private static String textOf(Consumer<SnapshotWriter> write) {
         ByteArrayOutputStream text = new ByteArrayOutputStream();
-        snapshot(piece -> {
+        write.accept(piece -> {
             text.write(piece, 0, piece.length);
             return true;
         });
