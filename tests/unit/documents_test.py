@@ -7,6 +7,7 @@ A language that the build has not, or a package that is not here, skips its samp
 """
 
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -114,4 +115,21 @@ options = set(re.findall(r"option\('(\w+)'", (root / "meson_options.txt").read_t
 text = (root / "docs/building.md").read_text(encoding="utf-8")
 unknown = [name for name in re.findall(r"`-D(\w+)=", text) if name not in options | {"default_library", "NAME"}]
 tap.check(not unknown, "the options that docs/building.md names exist", unknown)
+
+name = "docs/build.sh makes a site without warnings, whose search finds guides and functions"
+needed = (PACKAGE / "gmm", JAR.with_name("gmm-javadoc.jar"), ASSEMBLY, root / ".deps/site/ready")
+if not shutil.which("doxygen") or not all(path.exists() for path in needed):
+    tap.skip(name, "it needs the bindings, javadoc, doxygen and .deps/site")
+else:
+    with tempfile.TemporaryDirectory() as site:
+        done = subprocess.run([root / "docs/build.sh", site], env={**ENVIRONMENT, "BUILD": str(build)},
+                              capture_output=True, text=True, check=False)
+        script = pathlib.Path(site, "searchindex.js").read_text(encoding="utf-8") if done.returncode == 0 else "({})"
+    index = json.loads(script[script.index("(") + 1:-1])
+    objects = index.get("objects", {})
+    found = {f"{scope}.{entry[4]}".strip(".") for scope in objects for entry in objects[scope]}
+    gone = {"gmm_alloc", "gmm::context_ref::alloc", "gmm.Context.alloc", "gmm.torch.use", "Context.alloc",
+            "PauseOptions.retain", "Gmm.GmmContext.Alloc", "Gmm.GmmPauseOptions.Retain", "Vulkan, OpenGL and EGL"}
+    gone -= found | set(index.get("titles", []))
+    tap.check(not gone, name, [done.stdout, done.stderr, *gone])
 tap.finish()

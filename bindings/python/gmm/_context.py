@@ -301,12 +301,14 @@ class Context(Pausing, native.Handle):
 
         memory: a buffer or an address, in place of a tag. size: bytes from there; None: the rest of the block. The
         operation calls these functions with a WatchInfo on its own thread, and waits for them. They must not block:
+
         - prepare: the memory is about to lose its pages. False or an exception ends the operation with BusyError.
         - losing: the devices are idle, and the pages go after it has returned.
         - restored: the memory has pages and contents again.
         - failed: the operation ended without effect.
         - budget: the memory that is left for this process on `device` has fallen below `below` bytes. A thread of the
           library calls it.
+
         prepare and losing are called in ascending `order` of the watchers, restored and failed in descending order. The
         functions may not allocate, and except for budget not pause, resume or move. Their exceptions go to
         sys.unraisablehook.
