@@ -417,7 +417,7 @@ class Context(Pausing, native.Handle):
         """Configures the folder of this context's socket, and the users who may share memory with it.
 
         It must be called before the first export or import. directory: None: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm,
-        else /tmp/gmm-<uid>. users: ids of other users, for exports and imports. They require a directory.
+        else /tmp/gmm-UID. users: ids of other users, for exports and imports. They require a directory.
         """
         native.gmm_ipc_configure(self, {"directory": directory and os.fsdecode(directory), "users": tuple(users)})
 
