@@ -10,10 +10,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tests/support/setup.sh
 site=$(realpath -m "${1:-build/site}")
 if [ -z "${BUILD:-}" ]; then
-  if ! { setup_required && setup_options && setup_site && setup_configure build "${setup_options[@]}"; }; then
-    echo "The site cannot be made: $setup_reason" >&2
-    exit 1
-  fi
+  setup_required && setup_options && setup_site && setup_configure build "${setup_options[@]}" ||
+    { echo "The site cannot be made: $setup_reason" >&2 && exit 1; }
   mapfile -t targets < <(setup_targets build bindings/)
   setup_build build "${targets[@]}"
 fi
@@ -34,4 +32,5 @@ sed -i 's|id="navbar-top-firstrow".*|&<li><a href="../../../index.html">gmm</a><
 
 setup_say "the guides and the reference of Python"
 PYTHONPATH=$bindings/python "$python" -m sphinx -q -E -W --keep-going -d "$site/.doctrees" -c docs . "$site"
+cp "$site/README.html" "$site/index.html"
 echo "The site is $site/index.html"

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 from xml.etree import ElementTree
 
 import gmm
@@ -91,7 +90,6 @@ def extend_search(app, error):
         index["objnames"][kind] = ["gmm", kind, kind]
         index["objects"].setdefault("", []).append([index["filenames"].index(page), kind, 1, anchor, name])
     file.write_text(f"Search.setIndex({json.dumps(index)})", encoding="utf-8")
-    shutil.copy(SITE / f"{root_doc}.html", SITE / "index.html")
 
 
 def setup(app):

@@ -202,8 +202,7 @@ setup_oldest_environments() {
 # Python environments with the newest versions of other libraries, in the background: .deps/torch, .deps/interop,
 # .deps/sycl, .deps/viewers, each complete when it has a file "ready"; dpnp comes into .deps/sycl later.
 # SETUP_VERSIONS=oldest: the oldest versions that gmm supports, in .deps/oldest and .deps/oldest-*.
-# setup_environments [FIRST]: runs this function of a further environment first.
-setup_environments() {
+setup_environments() { # [FIRST]: the function of a further environment
   setup_python || return 1
   if [ "${SETUP_VERSIONS:-}" = oldest ]; then
     setup_say "fetching the oldest supported versions of PyTorch, CuPy, Numba, RMM, JAX, cuda.core and dpnp into .deps/"

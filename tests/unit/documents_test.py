@@ -7,7 +7,6 @@ A language that the build has not, or a package that is not here, skips its samp
 """
 
 import itertools
-import json
 import os
 import pathlib
 import re
@@ -124,12 +123,9 @@ else:
     with tempfile.TemporaryDirectory() as site:
         done = subprocess.run([root / "docs/build.sh", site], env={**ENVIRONMENT, "BUILD": str(build)},
                               capture_output=True, text=True, check=False)
-        script = pathlib.Path(site, "searchindex.js").read_text(encoding="utf-8") if done.returncode == 0 else "({})"
-    index = json.loads(script[script.index("(") + 1:-1])
-    objects = index.get("objects", {})
-    found = {f"{scope}.{entry[4]}".strip(".") for scope in objects for entry in objects[scope]}
-    gone = {"gmm_alloc", "gmm::context_ref::alloc", "gmm.Context.alloc", "gmm.torch.use", "Context.alloc",
-            "PauseOptions.retain", "Gmm.GmmContext.Alloc", "Gmm.GmmPauseOptions.Retain", "Vulkan, OpenGL and EGL"}
-    gone -= found | set(index.get("titles", []))
+        words = pathlib.Path(site, "searchindex.js").read_text(encoding="utf-8") if done.returncode == 0 else ""
+    gone = [word for word in ("gmm_alloc", "gmm::context_ref::alloc", "alloc() (gmm.context method)", "Context.alloc",
+                              "PauseOptions.retain", "Gmm.GmmContext.Alloc", "Gmm.GmmPauseOptions.Retain",
+                              "Vulkan, OpenGL and EGL") if f'"{word}"' not in words]
     tap.check(not gone, name, [done.stdout, done.stderr, *gone])
 tap.finish()
