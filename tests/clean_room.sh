@@ -60,7 +60,8 @@ else
       if (file == "/dev/stdout") print "cd ~/gmm # " FILENAME
       next
     }
-    file != "" { print > file }' README.md bindings/*/README.md examples/*/README.md >"$setup_deps/room.commands"
+    file != "" { print > file }' README.md docs/*.md bindings/*/README.md examples/*/README.md \
+    >"$setup_deps/room.commands"
 fi
 
 # Runs as root with mounts and processes of its own, so that nothing of the room stays.

@@ -67,7 +67,7 @@ setup_say "looking for compilers, Meson and ninja"
 tools=(man:man-db make:make cmake:cmake clang:clang clang-format:clang-format clang-tidy:clang-tidy)
 [ -z "$sanitize" ] || tools+=(dh:debhelper debootstrap:debootstrap chromium-headless-shell:chromium-headless-shell
   x86_64-w64-mingw32-g++:g++-mingw-w64-x86-64-posix aarch64-linux-gnu-g++:g++-aarch64-linux-gnu
-  qemu-aarch64:qemu-user)
+  qemu-aarch64:qemu-user doxygen:doxygen)
 setup_tools() {
   local tool
   for tool in "${tools[@]}"; do
@@ -85,7 +85,8 @@ setup_peers || echo "   without mimalloc or UMF: $setup_reason"
 setup_options
 setup_others cuda_headers vulkan opengl mpi
 [ -n "${setup_skipped[csharp]:-}" ] || setup_dotnet || echo "   without a .NET runtime: $setup_reason"
-[ ${#only[@]} != 0 ] || setup_environments || echo "   without PyTorch, Numba, CuPy, JAX and dpctl: $setup_reason"
+[ ${#only[@]} != 0 ] || setup_environments ${sanitize:+setup_site} ||
+  echo "   without PyTorch, Numba, CuPy, JAX and dpctl: $setup_reason"
 for name in "${!setup_skipped[@]}"; do summary+=(--skipped "$name: ${setup_skipped[$name]}"); done
 
 # test_in FOLDER WORDS MESON_TEST_OPTION...

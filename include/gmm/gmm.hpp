@@ -14,11 +14,11 @@
  *     context.fill(buffer.data(), 7, buffer.size());
  *     weights.pause();
  *
- * Names. gmm_<noun>_<verb>() is the function <verb> of the class gmm::<noun>, and gmm_<verb>() is a function of
- * gmm::context. A comment names the exceptions: words that C++ reserves, and functions that have no noun of their own.
- * Flags, kinds, infos and descriptors are those of C: GMM_KIND_VMM, gmm_pointer_info, gmm_tag_desc. gmm::tag_desc is a
- * gmm_tag_desc whose fields are 0. Functions take either and set struct_size, so that in C++20 braces will do:
- * `gmm::tag::create(context, "weights", {.contents = GMM_CONTENTS_HOST})`.
+ * Names. `gmm_<noun>_<verb>()` is the function `<verb>` of the class `gmm::<noun>`, and `gmm_<verb>()` is a function
+ * of gmm::context. A comment names the exceptions: words that C++ reserves, and functions that have no noun of their
+ * own. Flags, kinds, infos and descriptors are those of C: GMM_KIND_VMM, gmm_pointer_info, gmm_tag_desc.
+ * gmm::tag_desc is a gmm_tag_desc whose fields are 0. Functions take either and set struct_size, so that in C++20
+ * braces will do: `gmm::tag::create(context, "weights", {.contents = GMM_CONTENTS_HOST})`.
  *
  * Comments. The body of a function names the C function that it calls. The comment of that one has the units, results,
  * errors, order with streams, and threads; a comment here has only the differences. All of these are since 1.0.
@@ -63,7 +63,7 @@
  * | macro | default | meaning |
  * | --- | --- | --- |
  * | GMM_HPP_EXCEPTIONS | 1 with exceptions | see above |
- * | GMM_HPP_PMR | 1 with <memory_resource> | gmm::memory_resource is there |
+ * | GMM_HPP_PMR | 1 with `<memory_resource>` | gmm::memory_resource is there |
  * | GMM_HPP_UNHEARD(code) | nothing | takes the failure of a destructor, a gmm_result |
  * | GMM_HPP_FATAL(error) | prints, std::abort() | where nothing can be returned or thrown; it must not return |
  */

@@ -21,7 +21,7 @@ typedef struct gmm_ipc_desc {
   uint32_t struct_size;
   uint32_t flags; /**< must be 0 */
   /**
-   * The directory of the exporter's socket. NULL: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-<uid>.
+   * The directory of the exporter's socket. NULL: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-UID.
    *
    * GMM_IPC_DIR must be an absolute path of less than 1,024 bytes. Any other value counts as not set, and the first
    * export or import of the context writes a warning to the log.

@@ -202,7 +202,7 @@ setup_oldest_environments() {
 # Python environments with the newest versions of other libraries, in the background: .deps/torch, .deps/interop,
 # .deps/sycl, .deps/viewers, each complete when it has a file "ready"; dpnp comes into .deps/sycl later.
 # SETUP_VERSIONS=oldest: the oldest versions that gmm supports, in .deps/oldest and .deps/oldest-*.
-setup_environments() {
+setup_environments() { # [FIRST]: the function of a further environment
   setup_python || return 1
   if [ "${SETUP_VERSIONS:-}" = oldest ]; then
     setup_say "fetching the oldest supported versions of PyTorch, CuPy, Numba, RMM, JAX, cuda.core and dpnp into .deps/"
@@ -212,6 +212,7 @@ setup_environments() {
   fi
   setup_say "fetching PyTorch, Numba, CuPy, JAX, dpctl and dpnp from PyPI into .deps/ in the background (10 GB on disk)"
   (
+    ${1:-}
     # pypprof brings the definitions; its own needs are for profiles of Python.
     setup_environment viewers --no-deps perfetto protobuf six pypprof
     setup_environment interop pytest numpy 'numba-cuda[cu13]' cupy-cuda13x rmm-cu13 nvidia-cuda-crt 'jax[cpu]'
@@ -222,6 +223,13 @@ setup_environments() {
   ) >>"$setup_deps/environments.log" 2>&1 &
   # shellcheck disable=SC2034 # tests/run.sh waits for it
   setup_environments_job=$!
+}
+
+# The generators of docs/build.sh.
+setup_site() {
+  setup_reason="pip could not fetch Sphinx and its themes"
+  setup_needs 'command -v doxygen' doxygen && setup_python &&
+    setup_environment site sphinx myst-parser furo doxygen-awesome-css
 }
 
 # version_at_least HAVE WANTED

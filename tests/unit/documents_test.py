@@ -6,6 +6,7 @@ Usage: documents_test.py ROOT BUILD PYTHON
 A language that the build has not, or a package that is not here, skips its samples.
 """
 
+import itertools
 import os
 import pathlib
 import re
@@ -26,8 +27,8 @@ import gmm
 context = gmm.Context()
 buffer, obj = context.alloc(1 << 16, gmm.Kind.HOST, dedicated=True), bytes(8)
 """
-#: A sample that says one of these runs on a GPU only: tests/bindings/interop tests what it shows.
-GPU = (".cuda", "set_enabled_uvm", "gmm.memory_saver")
+#: A sample that says one of these needs a GPU or several processes: tests/bindings/interop tests what it shows.
+GPU = (".cuda", "set_enabled_uvm", "gmm.memory_saver", "gmm.nccl", "gmm.job")
 ENVIRONMENT = {**os.environ, "GMM_BACKEND": "host", "LD_LIBRARY_PATH": f"{build / 'lib'}:{ASSEMBLY.parent}",
                "PYTHONPATH": str(PACKAGE)}
 
@@ -55,7 +56,7 @@ def in_python(sample):
     if not (PACKAGE / "gmm" / "__init__.py").exists():
         return "the build has no Python"
     if any(word in sample for word in GPU):
-        return "it needs a GPU"
+        return "it needs a GPU or several processes"
     if "torch" in sample:
         interpreter, sample = root / ".deps" / "torch" / "bin" / "python", "import torch\n" + sample
         if not (root / ".deps" / "torch" / "ready").exists():  # the set-up may still fetch it
@@ -82,34 +83,49 @@ def in_csharp(sample):
     return run(["mcs", "-r:Gmm.dll", "Sample.cs"], ["mono", "Sample.exe"])
 
 
-for document, language, run_sample in (
-        ("README.md", "c", in_c), ("README.md", "python", in_python),
-        ("bindings/python/README.md", "python", in_python),
-        ("bindings/java/README.md", "java", in_java), ("bindings/csharp/README.md", "csharp", in_csharp)):
-    found = re.findall(rf"^```{language}(?: [\w.]+)?\n(.*?)^```$", (root / document).read_text(encoding="utf-8"),
-                       re.M | re.S)
-    tap.check(found, f"{document} has samples in {language}")
-    for number, sample in enumerate(found, 1):
+RUN = {"c": in_c, "python": in_python, "java": in_java, "csharp": in_csharp}
+seen = set()
+for page in itertools.chain.from_iterable(map(root.glob, ("*.md", "docs/*.md", "bindings/*/*.md", "examples/*/*.md"))):
+    document = str(page.relative_to(root))
+    found = re.findall(r"^```(\w+)(?: [\w.]+)?\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+    for number, (language, sample) in enumerate([block for block in found if block[0] in RUN], 1):
         name = f"{document}, sample {number} in {language}"
+        seen.add(language)
         with tempfile.TemporaryDirectory() as made:
             folder = pathlib.Path(made)
-            done = run_sample(sample)
+            done = RUN[language](sample)
         if isinstance(done, str):
             tap.skip(name, done)
         else:
             tap.check(done.returncode == 0 and (document != "README.md" or done.stdout == "7\n"), name,
                       done.stdout + done.stderr)
+tap.check(seen == set(RUN), "the pages have samples in each language", sorted(seen))
 
 text = (root / "README.md").read_text(encoding="utf-8")
 gone = [f"README.md: {target}" for target in re.findall(r"^\./(\S+)", text, re.MULTILINE)
         if not os.access(root / target, os.X_OK)]
-for top in ("", "lib", "bindings", "tests", "examples"):
+for top in ("", "docs", "lib", "bindings", "tests", "examples"):
     for page in (root / top).glob("*.md" if top == "" else "**/*.md"):
         gone += [f"{page.relative_to(root)}: {target}"
                  for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
                  if not (page.parent / target).exists()]
 tap.check(not gone, "what the pages point at is there", gone)
 options = set(re.findall(r"option\('(\w+)'", (root / "meson_options.txt").read_text(encoding="utf-8")))
+text = (root / "docs/building.md").read_text(encoding="utf-8")
 unknown = [name for name in re.findall(r"`-D(\w+)=", text) if name not in options | {"default_library", "NAME"}]
-tap.check(not unknown, "the options that README.md names exist", unknown)
+tap.check(not unknown, "the options that docs/building.md names exist", unknown)
+
+name = "docs/build.sh makes a site without warnings, whose search finds guides and functions"
+needed = (PACKAGE / "gmm", JAR.with_name("gmm-javadoc.jar"), ASSEMBLY, root / ".deps/site/ready")
+if not shutil.which("doxygen") or not all(path.exists() for path in needed):
+    tap.skip(name, "it needs the bindings, javadoc, doxygen and .deps/site")
+else:
+    with tempfile.TemporaryDirectory() as site:
+        done = subprocess.run([root / "docs/build.sh", site], env={**ENVIRONMENT, "BUILD": str(build)},
+                              capture_output=True, text=True, check=False)
+        words = pathlib.Path(site, "searchindex.js").read_text(encoding="utf-8") if done.returncode == 0 else ""
+    gone = [word for word in ("gmm_alloc", "gmm::context_ref::alloc", "alloc() (gmm.context method)", "Context.alloc",
+                              "PauseOptions.retain", "Gmm.GmmContext.Alloc", "Gmm.GmmPauseOptions.Retain",
+                              "Vulkan, OpenGL and EGL") if f'"{word}"' not in words]
+    tap.check(not gone, name, [done.stdout, done.stderr, *gone])
 tap.finish()

@@ -296,12 +296,14 @@ class Context(Pausing, native.Handle):
 
         memory: a buffer or an address, in place of a tag. size: bytes from there; None: the rest of the block. The
         operation calls these functions with a WatchInfo on its own thread, and waits for them. They must not block:
+
         - prepare: the memory is about to lose its pages. False or an exception ends the operation with BusyError.
         - losing: the devices are idle, and the pages go after it has returned.
         - restored: the memory has pages and contents again.
         - failed: the operation ended without effect.
         - budget: the memory that is left for this process on `device` has fallen below `below` bytes. A thread of the
           library calls it.
+
         prepare and losing are called in ascending `order` of the watchers, restored and failed in descending order. The
         functions may not allocate, and except for budget not pause, resume or move. Their exceptions go to
         sys.unraisablehook.
@@ -409,7 +411,7 @@ class Context(Pausing, native.Handle):
         """Configures the folder of this context's socket, and the users who may share memory with it.
 
         It must be called before the first export or import. directory: None: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm,
-        else /tmp/gmm-<uid>. users: ids of other users, for exports and imports. They require a directory.
+        else /tmp/gmm-UID. users: ids of other users, for exports and imports. They require a directory.
         """
         native.gmm_ipc_configure(self, ipc_desc(directory=directory and os.fsdecode(directory), users=tuple(users)))
 
