@@ -23,17 +23,6 @@ int32_t append(void *text, const char *piece, uint64_t size) {
   return 0;
 }
 
-// Waits for no operation: what one has is not known then.
-uint64_t kept_bytes(Heap &heap) {
-  if (!heap.mutex.lock_unless_operation()) return UINT64_MAX;
-  uint64_t sum = 0;
-  for_each_extent(heap, [&](Extent &extent) {
-    if (extent.kept != nullptr) sum += BackupStore::totals(*extent.kept).all();
-  });
-  heap.mutex.unlock();
-  return sum;
-}
-
 }  // namespace
 
 struct Control::Work {

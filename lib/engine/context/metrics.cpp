@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/environment.h"
+#include "base/kind_names.h"
 #include "base/process.h"
 #include "engine/context/context.h"
 #include "engine/pause/heap_transition.h"
@@ -54,23 +55,12 @@ constexpr const char *kBounds[] = {"1e-4", "1e-3", "1e-2", "1e-1", "1", "10", "+
 static_assert(sizeof kBounds / sizeof *kBounds == Histogram::kBounds + 1);
 constexpr char kCopied[] = "gmm_copied_bytes_total", kCopiedHelp[] = "Bytes copied by pauses and resumes.";
 
-uint64_t kept_of(Heap &heap) {
-  if (heap.options().kind != Kind::kVmm) return 0;
-  if (!heap.mutex.lock_unless_operation()) return kUnknown;
-  uint64_t bytes = 0;
-  for_each_extent(heap, [&](const Extent &extent) {
-    if (extent.kept != nullptr) bytes += BackupStore::totals(*extent.kept).all();
-  });
-  heap.mutex.unlock();
-  return bytes;
-}
-
 Status add_heap(Heap &heap, const TagTable &tags, Vector<Row> *rows) {
   Row more;
   static_cast<HeapTotals &>(more) = heap.totals();
   more.options = heap.options();
   std::memcpy(more.tag, tags.get(more.options.tag)->name, sizeof more.tag);
-  more.kept = kept_of(heap);
+  more.kept = kept_bytes(heap);
   for (Row &row : *rows) {
     if (!(row.options.device == more.options.device) || row.options.kind != more.options.kind ||
         row.options.tag != more.options.tag)
@@ -91,7 +81,7 @@ struct OpenFile {
 };
 
 // A write past the limit of a file's size would end the program, so the blocks are taken first.
-int32_t append(void *user, const char *text, uint64_t size) {
+int32_t append_to_file(void *user, const char *text, uint64_t size) {
   auto *to = static_cast<OpenFile *>(user);
   to->error = os::reserve_blocks(to->file, to->size, size);
   if (to->error == 0) to->error = os::write_file(to->file, to->size, text, size);
@@ -121,7 +111,7 @@ Status Metrics::write(gmm_write_fn fn, void *user) {
       sample(of.name, "");
       writer.print(",device=\"%d\",UUID=\"GPU-", row.options.device.ordinal);
       writer.uuid(context_.core().traits(row.options.device).uuid);
-      writer.print("\",kind=\"%s\",tag=", kKindNames[static_cast<uint32_t>(row.options.kind)]);
+      writer.print("\",kind=\"%s\",tag=", kind_words[static_cast<uint32_t>(row.options.kind)]);
       writer.quote(row.tag, false);
       writer.print("} %" PRIu64 "\n", row.*of.value);
     }
@@ -167,7 +157,7 @@ void Metrics::write_file() {
     // The process and its start time stay, for delete_orphaned_files() of others.
     const auto same = static_cast<int>(std::strrchr(temporary, '-') - temporary);
     std::snprintf(path_, sizeof path_, "%.*s-%u.prom", same, temporary, number_);
-    if (!write(append, &to).ok() && to.error == 0) to.error = ENOMEM;  // its one other failure
+    if (!write(append_to_file, &to).ok() && to.error == 0) to.error = ENOMEM;  // its one other failure
     to.error = os::publish_file(to.file, temporary, path_, to.error);
   }
   if (to.error != 0)

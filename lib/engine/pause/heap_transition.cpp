@@ -8,6 +8,16 @@
 
 namespace gmm {
 
+uint64_t kept_bytes(Heap &heap) {
+  if (!heap.mutex.lock_unless_operation()) return UINT64_MAX;
+  uint64_t sum = 0;
+  for_each_extent(heap, [&](Extent &extent) {
+    if (extent.kept != nullptr) sum += BackupStore::totals(*extent.kept).all();
+  });
+  heap.mutex.unlock();
+  return sum;
+}
+
 void ReadySignal::announce(Extent &extent) {
   LockGuard guard(mutex);
   extent.state.store(ExtentState::kRestored, std::memory_order_release);

@@ -52,6 +52,9 @@ void for_each_extent(Heap &heap, Fn fn) {
   heap.for_each_region([&](Region &region) { for_each_extent(region, fn); });
 }
 
+// What the backup has of a heap. UINT64_MAX: an operation has the heap, for which nobody waits.
+uint64_t kept_bytes(Heap &heap);
+
 // True too when there is no range.
 inline bool overlaps(const Extent &extent, const ByteRange *range) {
   return range == nullptr || (base_of(extent) < range->end() && range->base < end_of(extent));

@@ -14,8 +14,6 @@
 
 namespace gmm {
 
-inline constexpr const char *kKindNames[kKindCount] = {"unspecified", "device", "vmm", "host", "managed"};
-
 // Collects text and passes it on in large pieces. It remembers that the writer stopped.
 class TextWriter {
  public:
