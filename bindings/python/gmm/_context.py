@@ -21,7 +21,8 @@ from gmm._core.ticket import Pausing, Scope, wait_in_slices
 from gmm._core.values import (
     BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, SnapshotInfo, Statistics,
     TagInfo, WatchInfo, backup_desc, compact_desc, context_desc, event_desc, heap_desc, ipc_desc, ipc_fd_desc,
-    ipc_import_desc, pin_desc, scope_desc, stream_desc, tag_desc, watch_desc)
+    ipc_import_desc, pin_desc, scope_desc, stream_desc, tag_desc, trace_desc,
+    watch_desc)
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -521,7 +522,7 @@ class Context(Pausing, native.Handle):
 
         With stack_bytes, one allocation in so many bytes has its stack, of Python and of C; 1: every allocation.
         """
-        begin = (self, os.fsdecode(path), {"stack_bytes": stack_bytes})
+        begin = (self, os.fsdecode(path), trace_desc(stack_bytes=stack_bytes))
         return Scope(native.gmm_trace_begin, begin, native.gmm_trace_end, (self,), self)
 
     def __repr__(self):

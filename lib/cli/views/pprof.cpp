@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // pprof's profile.proto (github.com/google/pprof/proto), packed by gzip. The sample types are those of Go's heap
 // profile: objects and bytes that were allocated between `from` and `to`, and those in use at the moment. A sample is
-// all blocks of one kind, device, tag, name and stack. All but the last are its labels, as the tag's state at the moment
-// is, and its outermost calls. A trace with stacks of some allocations counts only those, each for the bytes that it
-// stands for.
+// all blocks of one kind, device, tag, name and stack. All but the last are its labels, as is the state of the tag at
+// the moment, and its outermost calls. A trace with stacks of some allocations counts only those, each for the bytes
+// that it stands for.
 #include <unistd.h>
 #include <zlib.h>
 
