@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "backend/backend.h"
 #include "base/environment.h"
 #include "base/process.h"
 
