@@ -4,6 +4,7 @@
 #define GMM_BASE_UTF8_H
 
 #include <cstdint>
+#include <cstring>
 
 namespace gmm {
 
@@ -30,6 +31,15 @@ inline uint64_t utf8_prefix(const char *text, uint64_t length) {
     done += size;
   }
   return done;
+}
+
+// Ends a text that somebody else has made, and puts '?' for control characters and for what is not UTF-8.
+inline void make_printable(char *text, uint64_t size) {
+  text[size - 1] = '\0';
+  for (char *at = text; *at != '\0'; ++at)
+    if (static_cast<uint8_t>(*at) < 0x20 || *at == 0x7f) *at = '?';
+  for (uint64_t length = std::strlen(text), good = 0; (good += utf8_prefix(text + good, length - good)) < length;)
+    text[good] = '?';
 }
 
 }  // namespace gmm

@@ -2,7 +2,9 @@
 // The names of the frames of a trace. binutils' addr2line finds functions, lines and inlined calls, also in the debug
 // files of /usr/lib/debug. It runs once for each file of the trace.
 #include <elf.h>
+#include <fcntl.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,7 +25,11 @@ namespace {
 
 // Whether the file has the build-id that the trace names.
 bool has_build_id(const trace_module &module) {
-  FILE *file = std::fopen(module.path, "rb");
+  const int descriptor = open(module.path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // the path may name a pipe
+  struct stat about = {};
+  const bool is_file = descriptor >= 0 && fstat(descriptor, &about) == 0 && S_ISREG(about.st_mode);
+  FILE *file = is_file ? fdopen(descriptor, "rb") : nullptr;
+  if (file == nullptr && descriptor >= 0) close(descriptor);
   if (file == nullptr) return false;
   Elf64_Ehdr head = {};
   bool is_same = false;

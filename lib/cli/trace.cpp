@@ -218,15 +218,6 @@ const char *read_short(reader *reader, uint64_t first, uint64_t second) {
   return add_read(reader, &event);
 }
 
-// A text of a file that anybody made: what is no character becomes '?'.
-void clean(char *text, size_t size) {
-  text[size - 1] = '\0';
-  for (char *at = text; *at != '\0'; ++at)
-    if (static_cast<unsigned char>(*at) < 0x20 || *at == 0x7f) *at = '?';
-  for (size_t length = std::strlen(text), good = 0; (good += gmm::utf8_prefix(text + good, length - good)) < length;)
-    text[good] = '?';
-}
-
 const char *set_place(reader *reader, uint64_t place, trace_event *event) {
   event->kind = static_cast<uint16_t>(place);
   event->device = static_cast<gmm_device>(place >> 16 & 0xffff);
@@ -242,9 +233,9 @@ const char *read_frame(reader *reader, const uint64_t *values) {
   constexpr uint32_t kFile = 2 + TRACE_NAME_BYTES / 8;
   trace_frame frame = {0, TRACE_NO_FRAME, TRACE_NO_FRAME, static_cast<uint32_t>(values[1]), "", ""};
   std::memcpy(frame.name, values + 2, TRACE_NAME_BYTES);
-  clean(frame.name, TRACE_NAME_BYTES + 1);
+  gmm::make_printable(frame.name, TRACE_NAME_BYTES + 1);
   std::memcpy(frame.file, values + kFile, TRACE_TEXT_BYTES);
-  clean(frame.file, TRACE_TEXT_BYTES);
+  gmm::make_printable(frame.file, TRACE_TEXT_BYTES);
   const char *wrong = add_number(&reader->frames, values[0] | TRACE_INTERPRETED, reader->read.frame_count);
   return wrong != nullptr ? wrong : append(&reader->read.frames, &reader->read.frame_count, &frame);
 }
@@ -267,7 +258,7 @@ const char *read_module(reader *reader, const uint64_t *values) {
   std::memcpy(id.build_id, values + 5, sizeof id.build_id);
   gmm::build_id_text(id.build_id, values[4], module.build_id);
   std::memcpy(module.path, values + 5 + sizeof id.build_id / 8, TRACE_TEXT_BYTES);
-  clean(module.path, TRACE_TEXT_BYTES);
+  gmm::make_printable(module.path, TRACE_TEXT_BYTES);
   return append(&reader->read.modules, &reader->read.module_count, &module);
 }
 
@@ -295,7 +286,7 @@ const char *read_long(reader *reader, uint8_t type, const uint64_t *values, uint
       heap.tag = event.tag;
       if (wrong != nullptr || values[3] == 0) return wrong;
       std::memcpy(of->tags[heap.tag].name, &values[3], TRACE_NAME_BYTES);
-      clean(of->tags[heap.tag].name, TRACE_NAME_BYTES);
+      gmm::make_printable(of->tags[heap.tag].name, TRACE_NAME_BYTES);
       return nullptr;
     }
     case TRACE_BLOCK_NAME:
@@ -303,7 +294,7 @@ const char *read_long(reader *reader, uint8_t type, const uint64_t *values, uint
       event.value = of->name_count;
       wrong = append(&of->names, &of->name_count, &values[1]);
       if (wrong != nullptr) return wrong;
-      clean(of->names[event.value], TRACE_NAME_BYTES);
+      gmm::make_printable(of->names[event.value], TRACE_NAME_BYTES);
       return add_read(reader, &event);
     case TRACE_END:
       of->ended = 1;
@@ -357,7 +348,7 @@ const char *read_long(reader *reader, uint8_t type, const uint64_t *values, uint
       wrong = set_place(reader, values[2], &event);
       if (wrong == nullptr) wrong = append(&of->texts, &of->text_count, &values[3]);
       if (wrong != nullptr) return wrong;
-      clean(of->texts[event.value], TRACE_TEXT_BYTES);
+      gmm::make_printable(of->texts[event.value], TRACE_TEXT_BYTES);
       return add_read(reader, &event);
     case TRACE_HEAP_CREATED:
       event.address = values[0];

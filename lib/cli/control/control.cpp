@@ -13,6 +13,7 @@
 
 #include "base/os_memory.h"
 #include "base/process.h"
+#include "base/utf8.h"
 #include "engine/ipc/directory.h"
 
 extern "C" {
@@ -79,7 +80,7 @@ void receive(Answer &answer, uint64_t deadline) {
   }
   if (got == -ECONNRESET) got = take();  // it closed before it read the request
   if (got == sizeof(ControlReply) && answer.reply.magic == IpcReply::kMagic) {
-    answer.reply.message[sizeof answer.reply.message - 1] = '\0';
+    make_printable(answer.reply.message, sizeof answer.reply.message);
     if (files.count != 0) answer.file = std::exchange(files.each[0], -1);
   } else if (got <= 0) {
     failed(answer, GMM_ERROR_IPC_PEER_GONE, "it ended, or its context did");

@@ -13,6 +13,7 @@
 
 #include "base/process.h"
 #include "base/thread.h"
+#include "base/utf8.h"
 #include "cli/control/control.h"
 #include "cli/views/encodings.h"
 
@@ -96,7 +97,7 @@ void Sample::add_heap(uint32_t process, const ControlHeap &heap) {
   char *end = row.place;
   for (int i = 0; i < 16 && heap.kind != GMM_KIND_HOST; ++i)
     end += std::snprintf(end, 4, "%02x%s", heap.uuid[i], i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");
-  row.tag[by_tag_ ? sizeof row.tag - 1 : 0] = '\0';
+  make_printable(row.tag, by_tag_ ? sizeof row.tag : 1);
   Row *known = std::find_if(rows_.begin(), rows_.end(), [&](const Row &other) { return other.is_same(row); });
   if (known == rows_.end()) {
     is_whole_ = rows_.push_back(row) && is_whole_;
@@ -178,6 +179,7 @@ void Sample::print_row(const Row &row, bool as_json) const {
   std::snprintf(path, sizeof path, "/proc/%u/comm", row.process);
   if (read_small_file(path, command, sizeof command) != 0) command[0] = '\0';
   command[std::strcspn(command, "\n")] = '\0';
+  make_printable(command, sizeof command);
   if (as_json) {
     put_field("command", command);
     put_field("device", row.place);
