@@ -86,7 +86,8 @@ def main():
         if command is None:
             tap.skip("manual pages", "the command was not built")
         else:
-            words = ["", "info", "replay", "run", "serve", "snapshot", "trace"]
+            # resume is in the page of pause, and top in that of ps
+            words = ["", "info", "pause", "ps", "replay", "run", "serve", "snapshot", "trace"]
             tap.check(set(manual) == {"-".join(filter(None, ("gmm", word))) + ".1" for word in words},
                       "each command has a manual page", sorted(manual))
             for name, page in sorted(manual.items()):
