@@ -101,6 +101,10 @@ class Test:
     def row(self):
         return next(row for (process, *_), row in self.rows()[0].items() if process == self.process.pid)
 
+    def stop_churning(self):
+        self.process.begin("stop")
+        tap.check((self.process.answer(), self.process.answer()) == ("sevens", "sevens"), "the process goes on")
+
     def wait_for_trace(self):
         """Until the process has the file of a trace open."""
         files = pathlib.Path(f"/proc/{self.process.pid}/fd")
@@ -132,7 +136,7 @@ class Test:
         rate = next(row for (_, _, tag), row in self.rows("top", "--once")[0].items() if tag == "model")
         tap.check(rate["allocations_per_s"] > 10 and rate["limit_bytes"] is None and rate["pauses"] == 0,
                   "top has rates, limits and pauses", [str(rate)])
-        self.process.answer()
+        self.stop_churning()
         silent.end()
 
     def test_pause(self):
@@ -150,13 +154,15 @@ class Test:
         words = ("trace", *self.target, "--seconds", "0.3", "--view", "csv")
         out = self.expect("a trace of a process", 0, "alloc", *words)
         tap.check(len(out.splitlines()) > 20, "it has events", [out[:1000]])
-        self.process.answer()
-        asker = self.start("trace", *self.target, "--seconds", "2")
+        self.stop_churning()
+        asker = self.start("trace", *self.target, "--seconds", "3")
         self.wait_for_trace()
         asker.kill()
         asker.communicate()
         self.expect("the trace outlives its asker", 1, "GMM_ERROR_BUSY", "trace", *self.target, "--seconds", "0")
-        time.sleep(2)
+        ends = time.monotonic() + 60
+        while self.gmm("trace", *self.target, "--seconds", "0")[0] != 0 and time.monotonic() < ends:
+            time.sleep(0.2)
         self.expect("and ends at its time", 0, "", "trace", *self.target, "--seconds", "0")
         tap.check(os.listdir(self.folder / "files") == [], "it leaves no file")
 
@@ -165,8 +171,8 @@ class Test:
         os.kill(self.process.pid, signal.SIGSTOP)
         start = time.monotonic()
         self.expect("a stopped process", 1, "no answer in time", "snapshot", *self.target, "--timeout", "0.5")
-        rows, _ = self.rows("ps", "--timeout", "0.5")
-        tap.check(time.monotonic() - start < 20, "the asker does not hang")
+        rows, _ = self.rows("ps", "--timeout", "3")
+        tap.check(time.monotonic() - start < 60, "the asker does not hang")
         tap.check([row["live_bytes"] for (process, *_), row in rows.items() if process == second.pid] == [32 * MIB],
                   "others answer beside it", [str(rows)])
         os.kill(self.process.pid, signal.SIGCONT)
