@@ -38,6 +38,9 @@ def text_problems(paths, root):
             yield f"{name}: tabs or carriage returns"
         if text and not text.endswith("\n"):
             yield f"{name}: no newline at the end"
+        if path.suffix == ".build":
+            yield from (f"{name}: {found} has no .format()"
+                        for found in re.findall(r"'[^'\n]*@\d@[^'\n]*'(?!\.format)", text))
         for number, line in enumerate(text.splitlines(), 1):
             if line != line.rstrip():
                 yield f"{name}:{number}: blanks at the end of the line"
@@ -93,7 +96,11 @@ def main():
         found = list(text_problems([planted], planted.parent))
         planted.write_text("x" * WIDTH + "\n" + "x" * (WIDTH + 1) + "\n")
         found += width_problems([planted], planted.parent)
-        tap.check(len(found) >= 5 and found[-1].startswith("planted.c:2:"), "planted faults are found", found)
+        message = planted.with_name("meson.build")
+        message.write_text("# SPDX-License-Identifier: Apache-2.0\nerror('no @0@')\n")
+        found += text_problems([message], planted.parent)
+        tap.check(len(found) == 6 and found[-2].startswith("planted.c:2:") and "'no @0@'" in found[-1],
+                  "planted faults are found", found)
 
     if shutil.which("clang-format") is None:
         tap.skip("formatting", "clang-format is not installed")
