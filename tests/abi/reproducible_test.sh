@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Two builds in different folders, without a compiler cache, give the same bytes.
+# Two builds in different folders, without a compiler cache, give the same bytes. The first JDK on the PATH is one of
+# version 8, which writes its version to stderr: the build goes on without Java.
 # Usage: reproducible_test.sh SOURCE_ROOT MESON...
 set -eu
 root=$1
@@ -8,6 +9,9 @@ shift
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export CCACHE_DISABLE=1
+mkdir "$folder/jdk8"
+printf '#!/bin/sh\necho javac 1.8.0_422 >&2\n' | tee "$folder/jdk8/javac" >"$folder/jdk8/jar"
+chmod +x "$folder"/jdk8/*
 for place in one another/deeper; do
   mkdir -p "$folder/$place"
   for part in LICENSE meson.build meson_options.txt include lib bindings; do
@@ -15,8 +19,9 @@ for place in one another/deeper; do
   done
   # With the names of files in it: debug information, as much of it as has names. With the assertions of libstdc++,
   # which some distributions and, without optimisation, GCC 15 switch on: they must not need libstdc++.
-  "$@" setup "$folder/$place/made-in-${place%%/*}" "$folder/$place" -Doptimization=0 -Ddebug=false -Dc_args=-g1 \
-    '-Dcpp_args=-g1 -D_GLIBCXX_ASSERTIONS' -Dtests=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled \
+  PATH=$folder/jdk8:$PATH "$@" setup "$folder/$place/made-in-${place%%/*}" "$folder/$place" \
+    -Doptimization=0 -Ddebug=false -Dc_args=-g1 '-Dcpp_args=-g1 -D_GLIBCXX_ASSERTIONS' -Dtests=false \
+    -Dpython=disabled -Djava=auto -Dcsharp=disabled \
     >"$folder/log" 2>&1 &&
     "$@" compile -C "$folder/$place/made-in-${place%%/*}" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; exit 1; }
 done
