@@ -114,6 +114,10 @@ inline Status check_not_null(const void *pointer, const char *function, const ch
   if (__builtin_expect(pointer != nullptr, 1)) return Status();
   return fail(GMM_ERROR_NULL_ARGUMENT, "%s: %s is NULL; pass a valid pointer.", function, argument);
 }
+template <typename Fn>
+Status check_function(Fn *fn, const char *function) {
+  return fn != nullptr ? Status() : fail(GMM_ERROR_NULL_ARGUMENT, "%s: fn is NULL; pass a function.", function);
+}
 // A live handle of the library, in a live context.
 inline Status check_handle(const gmm_context *context) { return Context::check(context); }
 inline const Context *context_of(const Context *context) { return context; }

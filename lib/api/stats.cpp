@@ -78,7 +78,7 @@ gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gm
 
 gmm_result gmm_metrics_write(gmm_context *context, gmm_write_fn fn, void *user) noexcept {
   return call(context, [&]() -> Status {
-    if (fn == nullptr) return fail(GMM_ERROR_NULL_ARGUMENT, "gmm_metrics_write: fn is NULL; pass a function.");
+    GMM_TRY(check_function(fn, "gmm_metrics_write"));
     return context->metrics().write(fn, user);
   });
 }
@@ -105,7 +105,7 @@ gmm_result gmm_snapshot_query_extent(gmm_snapshot *snapshot, uint64_t index, gmm
 
 gmm_result gmm_snapshot_write(gmm_snapshot *snapshot, gmm_write_fn fn, void *user) noexcept {
   return call(snapshot, [&]() -> Status {
-    if (fn == nullptr) return fail(GMM_ERROR_NULL_ARGUMENT, "gmm_snapshot_write: fn is NULL; pass a function.");
+    GMM_TRY(check_function(fn, "gmm_snapshot_write"));
     return snapshot->copy.write(fn, user);
   });
 }

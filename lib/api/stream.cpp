@@ -28,7 +28,7 @@ gmm_result gmm_stream_synchronize(gmm_context *context, gmm_stream stream) noexc
 
 gmm_result gmm_stream_call(gmm_context *context, gmm_stream stream, void (*fn)(void *user), void *user) noexcept {
   return call(context, [&]() -> Status {
-    if (fn == nullptr) return fail(GMM_ERROR_NULL_ARGUMENT, "gmm_stream_call: fn is NULL; pass a function.");
+    GMM_TRY(check_function(fn, "gmm_stream_call"));
     return context->core().backend->stream_call(Device{0}, stream, fn, user);
   });
 }

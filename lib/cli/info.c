@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/kind_names.h"
+#include "base/device_text.h"
 #include "cli/cli.h"
 
 static void print_names(const char *title, uint32_t bits, const char *const *names, uint32_t count) {
@@ -24,10 +24,9 @@ static int print_device(gmm_context *context, gmm_device device) {
   printf("device %d: %s\n", device, info.name);
   if ((info.capabilities & GMM_DEVICE_IS_CPU) != 0)
     printf("  not a GPU: figures measured here say nothing about a GPU\n");
-  printf("  uuid         ");
-  for (size_t i = 0; i < sizeof info.uuid; ++i)
-    printf("%02x%s", info.uuid[i], i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");
-  printf("\n  memory       %.1f MiB, %.1f MiB free\n", (double)info.total_memory / 1048576,
+  char uuid[UUID_TEXT_SIZE];
+  uuid_text(info.uuid, uuid);
+  printf("  uuid         %s\n  memory       %.1f MiB, %.1f MiB free\n", uuid, (double)info.total_memory / 1048576,
          (double)info.free_memory / 1048576);
   printf("  granularity  %.1f KiB\n", (double)info.granularity / 1024);
   print_names("kinds", info.kinds, kind_words, KIND_COUNT);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/kind_names.h"
+#include "base/device_text.h"
 #include "cli/cli.h"
 #include "help.h"
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/kind_names.h"
+#include "base/device_text.h"
 #include "cli/cli.h"
 #include "cli/player.h"
 

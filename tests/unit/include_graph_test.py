@@ -30,7 +30,7 @@ EXTRA = {("engine/backup/checksum.cpp", "xxhash.h"), ("base/lock.cpp", "execinfo
          ("engine/trace/format.h", "stdint.h")}
 # The format is in C, for the writer and the reader. The reader finds blocks by the library's table.
 OF_TRACES = [("cli", "engine/trace/format.h"), ("cli", "base/hash_table.h"), ("cli", "base/vector.h"),
-             ("cli", "base/utf8.h"), ("cli", "base/kind_names.h"), ("cli", "base/call_stack.h")]
+             ("cli", "base/utf8.h"), ("cli", "base/device_text.h"), ("cli", "base/call_stack.h")]
 # The commands that ask a process have the copies of the server, and the messages.
 CONTROL_MAY = (*SERVER_MAY, "engine/ipc/control_messages.h")
 CONCRETE_BACKENDS = ("host", "cuda", "sycl")

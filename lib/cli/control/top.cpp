@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/device_text.h"
 #include "base/process.h"
 #include "base/thread.h"
 #include "base/utf8.h"
@@ -94,9 +95,7 @@ void Sample::add_heap(uint32_t process, const ControlHeap &heap) {
   Row row;
   static_cast<ControlHeap &>(row) = heap;
   row.process = process;
-  char *end = row.place;
-  for (int i = 0; i < 16 && heap.kind != GMM_KIND_HOST; ++i)
-    end += std::snprintf(end, 4, "%02x%s", heap.uuid[i], i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");
+  if (heap.kind != GMM_KIND_HOST) uuid_text(heap.uuid, row.place);
   make_printable(row.tag, by_tag_ ? sizeof row.tag : 1);
   Row *known = std::find_if(rows_.begin(), rows_.end(), [&](const Row &other) { return other.is_same(row); });
   if (known == rows_.end()) {

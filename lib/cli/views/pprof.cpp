@@ -38,7 +38,7 @@ struct Text {
   uint64_t location;  // of a function of this name; 0: there is none
 };
 
-// What an alloc stands for.
+// The bytes and blocks that an alloc stands for.
 uint64_t bytes_of(const trace_event &alloc) { return alloc.stack == 0 ? alloc.size : alloc.value; }
 uint64_t blocks_of(const trace_event &alloc) {
   return std::max<uint64_t>(1, bytes_of(alloc) / std::max<uint64_t>(1, alloc.size));

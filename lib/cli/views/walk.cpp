@@ -5,7 +5,7 @@
 #include <cinttypes>
 #include <cstring>
 
-#include "base/kind_names.h"
+#include "base/device_text.h"
 
 namespace gmm {
 

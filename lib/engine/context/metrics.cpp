@@ -6,8 +6,8 @@
 #include <cinttypes>
 #include <cstring>
 
+#include "base/device_text.h"
 #include "base/environment.h"
-#include "base/kind_names.h"
 #include "base/process.h"
 #include "engine/context/context.h"
 #include "engine/pause/heap_transition.h"

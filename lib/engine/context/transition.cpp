@@ -32,30 +32,33 @@ Status Context::pause(const PauseRequest &request, uint64_t *bytes) {
 // back.
 template <typename Fn>
 Status Context::resume_with_trim(Fn resume) {
-  const Status status = resume(false);
+  const uint64_t began = monotonic_ns();
+  const auto counted = [&](Status status) {
+    if (status.code() == GMM_OK) metrics_.resumes.add_since(began);
+    return status;
+  };
+  const Status status = counted(resume(false));
   if (status.code() != GMM_ERROR_OUT_OF_MEMORY && status.code() != GMM_ERROR_LIMIT_EXCEEDED) return status;
   MessageGuard message_guard;
   gmm_scope_desc everything = {};
   uint64_t released = 0;
   const bool has_trimmed = trim(everything, &released).ok() && released != 0;
   if (!has_trimmed && !watchers_.any()) return status;
-  const Status again = resume(true);
+  const Status again = counted(resume(true));
   return again.ok() ? again : status;
 }
 
 Status Context::resume(const PauseRequest &request, uint64_t *bytes) {
-  const uint64_t began = trace_.time(), began_ns = monotonic_ns();
+  const uint64_t began = trace_.time();
   const Status status = resume_with_trim([&](bool is_last) { return pauser_.resume(request, is_last, bytes); });
-  if (status.code() == GMM_OK) metrics_.resumes.add_since(began_ns);
   return traced(status, [&] { trace_.resumed(request.tags, request.count, *bytes, began); });
 }
 
 Status Context::resume_range(ByteRange range, uint64_t *bytes) {
   const void *address = reinterpret_cast<void *>(range.base);
-  const uint64_t began = trace_.time(), began_ns = monotonic_ns();
+  const uint64_t began = trace_.time();
   const Status status =
       resume_with_trim([&](bool is_last) { return pauser_.resume_range(address, range.size, is_last, bytes); });
-  if (status.code() == GMM_OK) metrics_.resumes.add_since(began_ns);
   return traced(status, [&] {
     Block block;
     if (!find_block(core_, address, &block)) return;

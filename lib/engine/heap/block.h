@@ -3,7 +3,7 @@
 #ifndef GMM_ENGINE_HEAP_BLOCK_H
 #define GMM_ENGINE_HEAP_BLOCK_H
 
-#include "base/kind_names.h"
+#include "base/device_text.h"
 #include "engine/heap/heap.h"
 #include "engine/space/core.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What another process of the same user may ask of a context that allows it, over the broker's socket: the commands
-// `gmm ps` and `gmm top`, and those with --pid.
+// The requests of another process of the same user to a context that allows them, over the broker's socket. `gmm ps`,
+// `gmm top` and the commands with --pid send them.
 //
 // A reply comes when the request is carried out. A refusal of the broker is an IpcReply, whose fields a ControlReply
 // begins with.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The directory in which brokers have their sockets.
 //
-// The candidates are $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-<uid>; a directory of the policy replaces
+// The candidates are $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-UID; a directory of the policy replaces
 // all three. GMM_IPC_DIR counts only if it is an absolute path of less than kIpcPathSize bytes; a relative one would
 // mean another directory in each process. Each context warns of one that does not count (base/environment_check.h).
 //

@@ -52,7 +52,7 @@ void for_each_extent(Heap &heap, Fn fn) {
   heap.for_each_region([&](Region &region) { for_each_extent(region, fn); });
 }
 
-// What the backup has of a heap. UINT64_MAX: an operation has the heap, for which nobody waits.
+// Bytes of a heap that the backup has. UINT64_MAX: an operation has the heap, and nobody waits for it.
 uint64_t kept_bytes(Heap &heap);
 
 // True too when there is no range.

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "base/kind_names.h"
+#include "base/device_text.h"
 #include "base/process.h"
 #include "engine/heap/block.h"
 #include "engine/trace/text_writer.h"

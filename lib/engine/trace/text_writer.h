@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "backend/backend.h"
+#include "base/device_text.h"
 #include "base/lock.h"
 
 namespace gmm {
@@ -39,7 +40,9 @@ class TextWriter {
     print("\"");
   }
   void uuid(const uint8_t bytes[16]) {
-    for (uint32_t i = 0; i < 16; ++i) print("%02x%s", bytes[i], i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");
+    char text[UUID_TEXT_SIZE];
+    uuid_text(bytes, text);
+    print("%s", text);
   }
   void flush() {
     check_may_call_program(ProgramCall::kWrite);
