@@ -90,6 +90,38 @@ CASE_OF_KINDS(another_pid_namespace_imports, SHAREABLE) {
   if (!is_there) SKIP("no pid namespaces here");
 }
 
+// Two containers with one file of a card: their first processes have one number, and the bytes of both count.
+VMM_CASE(a_card_counts_processes_of_other_pid_namespaces) {
+  if (geteuid() != 0) SKIP("needs root for a pid namespace");
+  if (!on_host_backend()) SKIP("only the host backend has cards of files");
+  char path[] = "/tmp/gmm-card-XXXXXX", is_there = 'y';
+  const int fd = mkstemp(path);
+  REQUIRE(fd >= 0);
+  setenv("GMM_HOST_CARD", path, 1);
+  gmm_context *card = OPEN(.host_devices = 2, .host_memory = 512 * MIB);
+  second_process others[2];
+  for (int i = 0; i < 2; ++i) {
+    others[i] = start(NULL);
+    if (!receive_bytes(others[i].from, &is_there, 1)) is_there = 0;
+    if (is_there == 'y') OTHER_OK(&others[i], .act = OTHER_MAKES, .size = 64 * MIB, .seed = 1);
+  }
+  gmm_device_info info = {.struct_size = sizeof info};
+  OK(gmm_device_query(card, device, &info));
+  const bool has_namespaces = is_there == 'y';
+  if (has_namespaces) CHECK_EQUAL(info.total_memory - info.free_memory, 128 * MIB);
+  for (int i = 0; i < 2; ++i) {
+    if (has_namespaces)
+      end_other(&others[i]);
+    else
+      CHECK_EQUAL(second_wait(&others[i]), NO_NAMESPACE);
+  }
+  OK(gmm_context_release(card));
+  unsetenv("GMM_HOST_CARD");
+  close(fd);
+  unlink(path);
+  if (!has_namespaces) SKIP("no pid namespaces here");
+}
+
 // A context of its own, as the directory is set before the first export.
 CASE_OF_KINDS(named_users_share, WITH_FILES) {
   if (geteuid() != 0) SKIP("needs root to become another user");
