@@ -86,7 +86,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, 
  * nothing.
  * Errors: UNKNOWN_POINTER, ALREADY_FREED, INTERIOR_POINTER, INVALID_KIND (imported and pinned memory has functions of
  * its own), DRIVER or SYSTEM (after gmm_record_use(): the streams could not be ordered, so the block stays live),
- * FORKED.
+ * CORRUPT (GMM_DEBUG=redzone: the program wrote past the block, which stays live), FORKED.
  * Streams: work that is queued on `stream`, or on a stream of gmm_record_use(), may still use the block. The call waits
  * for no stream. It waits for a pause or resume of the same memory. These streams must live, with one exception: a
  * free may name a stream that gmm_stream_destroy() ended, for example from a garbage collector. The memory of the block
@@ -110,8 +110,9 @@ GMM_API gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream strea
  * @param desc  as for gmm_alloc().
  * Errors: NOT_READY: the call did nothing, and gmm_alloc() allocates or says what is wrong. Causes: no free memory
  * fits; another thread has the heap's lock; the thread never used the heap; bookkeeping needs host memory; an argument
- * is wrong; desc has an alignment or flags; the stream may be in a graph capture; a trace records; the process is a
- * child after fork(). The thread's message is that of gmm_result_text().
+ * is wrong; desc has an alignment or flags; the stream may be in a graph capture; a trace records, or something checks
+ * memory (GMM_DEBUG, valgrind, the address sanitizer); the process is a child after fork(). The thread's message is
+ * that of gmm_result_text().
  */
 GMM_NODISCARD GMM_API gmm_result gmm_try_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc,
                                                void **out) GMM_NOEXCEPT;

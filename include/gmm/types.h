@@ -112,7 +112,7 @@ enum {
   GMM_ERROR_DRIVER = -30,  /**< the driver refused a call */
   GMM_ERROR_SYSTEM = -31,  /**< the operating system refused a call */
   GMM_ERROR_IO = -32,      /**< a file could not be written or read completely */
-  GMM_ERROR_CORRUPT = -33, /**< the checksum of a backup differs from the one at its save */
+  GMM_ERROR_CORRUPT = -33, /**< a backup's checksum differs from the one at its save, or a red zone is damaged */
 
   /* Sharing. */
   GMM_ERROR_IPC_INVALID_HANDLE = -40, /**< the bytes are no handle of gmm, or one of another version */

@@ -18,6 +18,20 @@ constexpr VariableRow kRows[] = {
 };
 static_assert(sizeof kRows / sizeof *kRows == kVariableCount);
 
+// The place of a word among the values of a row.
+Reading find_word(Variable variable, const char *text, uint64_t size, uint32_t *out) {
+  uint32_t place = 0;
+  for (const char *word = environment_row(variable).values;; ++place) {
+    const uint64_t length = std::strcspn(word, "|");
+    if (length == size && std::strncmp(word, text, size) == 0) {
+      *out = place;
+      return Reading::kGood;
+    }
+    if (word[length] == '\0') return Reading::kBad;
+    word += length + 1;
+  }
+}
+
 }  // namespace
 
 const VariableRow &environment_row(Variable variable) { return kRows[static_cast<uint32_t>(variable)]; }
@@ -30,17 +44,23 @@ const char *environment_text(Variable variable) {
 Reading environment_word(Variable variable, uint32_t *out) {
   const char *text = environment_text(variable);
   if (text == nullptr) return Reading::kUnset;
-  const uint64_t size = std::strlen(text);
-  uint32_t place = 0;
-  for (const char *word = environment_row(variable).values;; ++place) {
-    const uint64_t length = std::strcspn(word, "|");
-    if (length == size && std::strncmp(word, text, size) == 0) {
-      *out = place;
-      return Reading::kGood;
-    }
-    if (word[length] == '\0') return Reading::kBad;
-    word += length + 1;
+  return find_word(variable, text, std::strlen(text), out);
+}
+
+Reading environment_words(Variable variable, uint32_t *out) {
+  const char *text = environment_text(variable);
+  if (text == nullptr) return Reading::kUnset;
+  uint32_t places = 0;
+  for (;; ++text) {
+    const uint64_t size = std::strcspn(text, ",");
+    uint32_t place = 0;
+    if (find_word(variable, text, size, &place) == Reading::kBad) return Reading::kBad;
+    places |= 1u << place;
+    text += size;
+    if (*text == '\0') break;
   }
+  *out = places;
+  return Reading::kGood;
 }
 
 Reading environment_number(Variable variable, uint64_t *out) {

@@ -17,7 +17,7 @@ enum class Variable : uint32_t {
 inline constexpr uint32_t kVariableCount = static_cast<uint32_t>(Variable::kCount);
 
 enum class VariableReader : uint32_t { kLibrary, kPreload, kPython };
-enum class VariableForm : uint32_t { kWords, kBytes, kTime, kFiles, kSockets, kFile, kText };
+enum class VariableForm : uint32_t { kWords, kList, kBytes, kTime, kFiles, kSockets, kFile, kText };
 
 struct VariableRow {
   const char *name;
@@ -34,6 +34,8 @@ const char *environment_text(Variable variable);
 enum class Reading : uint32_t { kUnset, kGood, kBad };
 // Of the form Words: the place of the word among the values. `*out` changes for kGood only, as below.
 Reading environment_word(Variable variable, uint32_t *out);
+// Of the form List: a bit for each place.
+Reading environment_words(Variable variable, uint32_t *out);
 // Of the forms Bytes and Time: the number, from 1 to INT64_MAX. "never" is UINT64_MAX.
 Reading environment_number(Variable variable, uint64_t *out);
 

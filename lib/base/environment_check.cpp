@@ -26,6 +26,8 @@ const char *objection(Variable variable, const char *text, char *space, uint64_t
   switch (row.form) {
     case VariableForm::kWords:
       return environment_word(variable, &place) == Reading::kBad ? "this is none of its values" : nullptr;
+    case VariableForm::kList:
+      return environment_words(variable, &place) == Reading::kBad ? "a word is none of its values" : nullptr;
     case VariableForm::kBytes:
     case VariableForm::kTime:
       return environment_number(variable, &number) == Reading::kBad ? "this is no number from 1" : nullptr;

@@ -428,6 +428,7 @@ setup_others() {
 setup_options() {
   setup_options=(-Ddebug=true -Dwerror=true)
   setup_option xxhash setup_needs 'setup_has xxhash.h' libxxhash-dev
+  setup_option valgrind setup_needs 'setup_has valgrind/memcheck.h' valgrind
   setup_option cli setup_needs 'setup_has zlib.h' zlib1g-dev
   local language
   for language in python java csharp; do setup_option $language setup_language $language; done

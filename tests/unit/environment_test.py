@@ -77,7 +77,8 @@ def test_command(gmm):
     tap.check("Set: no such backend\n" in out, "and the value of a variable that is set", out.splitlines())
     info = [gmm, "info"]
     expect("a good environment", info, 0, GMM_LOG="warning", GMM_BACKUP_DIR="/tmp", GMM_DECOMMIT_AFTER_MS="never",
-           GMM_BACKUP_ARENA_LIMIT="5", GMM_IPC_DIR="/tmp/gmm-of-a-test", GMM_PRELOAD_TAG="a", GMM_TRACE="")
+           GMM_DEBUG="redzone,poison", GMM_BACKUP_ARENA_LIMIT="5",
+           GMM_IPC_DIR="/tmp/gmm-of-a-test", GMM_PRELOAD_TAG="a", GMM_TRACE="")
     expect("an unknown name", info, 0, r"^gmm warning: GMM_BACKED in the environment is no variable of gmm",
            GMM_BACKED="host")
     expect("two faults", info, 0, "GMM_UNKNOWN", "GMM_LOG=loud .*; set it to off[|]error[|]warning[|]info[|]debug",
@@ -87,6 +88,7 @@ def test_command(gmm):
                                ("GMM_BACKUP_DIR", "/no/such/folder", "No such file"),
                                ("GMM_BACKUP_DIR", "/proc/self/cmdline", "no folder"),
                                ("GMM_CUDA_DRIVER", "/no/libcuda.so", "No such file"),
+                               ("GMM_DEBUG", "redzone,guard", "a word is none of its values; set it to off[|]redzone"),
                                ("GMM_IPC_DIR", "relative", "begin with /"),
                                ("GMM_IPC_DIR", "/" + "x" * 1024, "too long"),
                                ("GMM_NUMBA_POOL", "yes", "set it to 0[|]1"),

@@ -27,7 +27,7 @@ GENERATED = ("help.h", "page.h", "find_zeros_ptx.h")
 STANDARD = set("""algorithm array atomic bit cerrno cinttypes climits cstdarg cstddef cstdint cstdio cstdlib cstring
     functional initializer_list limits new string_view tuple type_traits utility""".split())
 EXTRA = {("engine/backup/checksum.cpp", "xxhash.h"), ("base/lock.cpp", "execinfo.h"),
-         ("engine/trace/format.h", "stdint.h")}
+         ("engine/trace/format.h", "stdint.h"), ("base/memory_tool.h", "valgrind/memcheck.h")}
 # The format is in C, for the writer and the reader. The reader finds blocks by the library's table.
 OF_TRACES = [("cli", "engine/trace/format.h"), ("cli", "base/hash_table.h"), ("cli", "base/vector.h"),
              ("cli", "base/utf8.h"), ("cli", "base/device_text.h"), ("cli", "base/call_stack.h")]

@@ -20,9 +20,8 @@ gmm_result heap_alloc_past(gmm_heap *heap, uint64_t size, gmm_stream stream, voi
 
 gmm_result heap_ask_and_alloc(gmm_heap *heap, uint64_t size, gmm_stream stream, void **out) {
   Context &context = *heap->context;
-  const uint64_t word = heap->fast.gate->word.load(std::memory_order_relaxed);
-  if (word != kGateOpen && word != kGateWatched) return result_of(Context::check(&context), out);
-  if (word == kGateOpen) return ask_and_alloc(heap, size, stream, out, &context);
+  if (!context.core().alive()) return result_of(Context::check(&context), out);
+  if (is_open(*heap)) return ask_and_alloc(heap, size, stream, out, &context);
   return result_of(context.allocate(*heap, size, 0, 0, stream, out), out);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The allocation of a plain block, which has no alignment, flags or other wish, and its ways past the fast path: a
-// stream that may be captured, a trace that runs, a cache without a block, memory that is short.
+// stream that may be captured, a trace or check that runs, a cache without a block, memory that is short.
 //
 // Functions that the fast paths call last are not inlined, so that the fast paths save no register.
 //
@@ -27,7 +27,7 @@ gmm_result alloc_past(Heap *heap, uint64_t size, gmm_stream stream, void **out, 
 gmm_result ask_and_alloc(Heap *heap, uint64_t size, gmm_stream stream, void **out, Context *context);
 // With the context that it loads itself, so that the fast path of a heap does not: 3 to 5 instructions a pair.
 gmm_result heap_alloc_past(gmm_heap *heap, uint64_t size, gmm_stream stream, void **out);
-// The stream may be captured, a trace runs, or the context is another process's.
+// The stream may be captured, a trace or check runs, or the context is another process's.
 gmm_result heap_ask_and_alloc(gmm_heap *heap, uint64_t size, gmm_stream stream, void **out);
 
 // The context is open.

@@ -8,6 +8,7 @@
 
 #include "base/environment.h"
 #include "base/environment_check.h"
+#include "base/memory_tool.h"
 #include "base/os_memory.h"
 #include "base/process.h"
 #include "base/thread_record.h"
@@ -99,6 +100,7 @@ Status Context::init(const gmm_context_desc &desc) {
     core_.last_uncaptured = reinterpret_cast<uintptr_t>(GMM_STREAM_LEGACY);
   GMM_TRY(tags_.init());
   prepare_barriers();
+  begin_checks();
   core_.log.write(LogLevel::kInfo, "Backend %s, %u devices.", core_.backend->name(), device_count_);
   begin_trace();
   GMM_TRY(decommit_.init());
@@ -119,6 +121,17 @@ Status Context::allow_control() {
   if (status.ok() || is_asked) return status;
   core_.log.complain("GMM_CONTROL: %s", last_message());
   return Status();
+}
+
+// GMM_DEBUG's words, and the tool around the program.
+void Context::begin_checks() {
+  constexpr uint32_t kOff = 1;  // the first word
+  uint32_t words = 0;
+  environment_words(Variable::kDebug, &words);  // a bad value was warned of, and leaves it at 0
+  core_.checks = words / 2;
+  if ((words & kOff) == 0 && core_.backend->id() == GMM_BACKEND_HOST && memory_tool::is_attached())
+    core_.checks |= kCheckTool;
+  core_.gate->word.store(core_.gate_without_trace(), std::memory_order_relaxed);
 }
 
 // As GMM_TRACE says. A "%p" in it becomes the process id, so that a program's children have files of their own. So does
@@ -225,10 +238,11 @@ Status Context::heap_for(Kind kind, Device device, gmm_tag tag_number, Heap **ou
   return Status();
 }
 
-Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out) {
+Status Context::make_heap(HeapOptions options, uint64_t limit, gmm_heap **out) {
   if ((core_.traits(options.device).kinds >> static_cast<uint32_t>(options.kind) & 1) == 0)
     return fail(GMM_ERROR_NOT_SUPPORTED, "Device %d has no %s memory; gmm_device_query() tells which kinds it has.",
                 options.device.ordinal, kind_name(options.kind));
+  if (const Tag *tag = tags_.get(options.tag); tag != nullptr) options.tag_name = tag->name;
   void *memory = retired_heaps_.take();
   if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
   gmm_heap *heap = ::new (memory) gmm_heap(core_, backups_, captures_, options, this);
@@ -405,15 +419,13 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
     status = trim_and_retry(status, "gmm_alloc", heap, size,
                             [&] { return try_allocate(heap, size, alignment, flags, stream, &memory); });
   if (!status.ok()) return status;
-  if ((flags & GMM_ALLOC_ZERO) != 0) {
-    bool paused = false;
-    status = clear(heap, memory, size, stream, &paused);
-    if (!status.ok() || paused) {
-      MessageGuard message_guard;
-      cached_free(core_, memory, stream).ignore();  // the block was made just now
-      // Memory that a pause took in between cannot be filled. Memory that is allocated from now on is active.
-      return paused ? allocate(heap, size, alignment, flags, stream, out) : status;
-    }
+  bool paused = core_.checks != 0 && !heap.checks().allocated(memory, size, stream);
+  if ((flags & GMM_ALLOC_ZERO) != 0 && !paused) status = clear(heap, memory, size, stream, &paused);
+  if (!status.ok() || paused) {
+    MessageGuard message_guard;
+    cached_free(core_, memory, stream).ignore();  // the block was made just now
+    // Memory that a pause took in between cannot be filled. Memory that is allocated from now on is active.
+    return paused ? allocate(heap, size, alignment, flags, stream, out) : status;
   }
   if (__builtin_expect(trace_.running(), 0)) trace_.allocated(heap, memory, size, alignment, flags, stream);
   *out = memory;
@@ -421,10 +433,8 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
 }
 
 Status Context::free(void *memory, gmm_stream stream) {
-  const uint64_t word = core_.gate->word.load(std::memory_order_relaxed);
-  if (word != kGateOpen && word != kGateWatched) return check(this);
-  const Status status =
-      word == kGateOpen ? free_past_cache(core_, memory, stream) : trace_.freed(core_, memory, stream);
+  if (!core_.alive()) return check(this);
+  const Status status = trace_.running() ? trace_.freed(core_, memory, stream) : free_past_cache(core_, memory, stream);
   if (__builtin_expect(status.code() != GMM_ERROR_UNKNOWN_POINTER, 1)) return status;
   Range range;
   if (pins_.find(memory, &range))

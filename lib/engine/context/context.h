@@ -67,7 +67,7 @@ class Context : NoCopy {
   // Checked at the start of every call: a context, and of this process.
   static Status check(const Context *context);
   bool is_context() const { return magic_ == kMagic; }
-  // The fast paths read one word: this process owns the context, and no trace runs.
+  // The fast paths read one word: this process owns the context, no trace runs, and nothing checks memory.
   bool is_open() const { return core_.gate->word.load(std::memory_order_relaxed) == kGateOpen; }
   bool valid_device(gmm_device device) const { return device >= 0 && static_cast<uint32_t>(device) < device_count_; }
 
@@ -113,7 +113,7 @@ class Context : NoCopy {
   // gmm_heap_reserve(). Trims and asks the handler as an allocation does.
   Status reserve(Heap &heap, uint64_t bytes);
   // NOT_SUPPORTED for a kind that the device does not have.
-  Status make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out);
+  Status make_heap(HeapOptions options, uint64_t limit, gmm_heap **out);
   Status end_heap(gmm_heap *heap);
   Status name_block(const void *memory, const char *name);
   // Ends a tag with its shared heaps. BUSY: something uses the tag; then the tag is as before.
@@ -153,6 +153,7 @@ class Context : NoCopy {
 
  private:
   Status init(const gmm_context_desc &desc);
+  void begin_checks();
   void begin_trace();
   Status allow_control();
   void report_leaks();

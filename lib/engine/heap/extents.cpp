@@ -3,6 +3,8 @@
 
 #include <cinttypes>
 
+#include "engine/heap/heap.h"
+
 namespace gmm {
 namespace {
 
@@ -190,7 +192,7 @@ Status Extents::deallocate(Region *region) {
   if (extent == nullptr) __builtin_unreachable();
   Span *span = region->first;
   // The page map lets go of the addresses before the driver does: from then on they may be another heap's.
-  core_.page_map.set_extent(base, size, nullptr);
+  displace(ByteRange{base, size});
   core_.page_map.set(base, size, nullptr);
   if (Status status = core_.backend->deallocate(region->allocation); !status.ok()) {
     core_.page_map.set(base, size, span);
@@ -243,7 +245,7 @@ void Extents::end_with_blocks(Region *region) {
       if (extent->handle.value != 0) core_.deferred_release.release(*core_.backend, extent->handle);
     }
     if (extent->mapped || extent->handle.value != 0) quotas_.refund(size);
-    core_.page_map.set_extent(base, size, nullptr);
+    displace(ByteRange{base, size});
     end_extent(extent);
   }
   runs_.end_all_but_first(region);
@@ -324,6 +326,13 @@ void Extents::place(Extent *extent, ByteRange range, Region *region) {
   extent->region.store(region, std::memory_order_release);
   region->extents.push_back(extent);
   core_.page_map.set_extent(range.base, range.size, extent);
+  heap_->checks().added(range);
+}
+
+// No extent backs the addresses from now on.
+void Extents::displace(ByteRange range) {
+  core_.page_map.set_extent(range.base, range.size, nullptr);
+  heap_->checks().removed(range);
 }
 
 // The extent is mapped at the span, and free.
@@ -394,7 +403,7 @@ Status Extents::move(Extent *extent, Span *run, Fill *fill) {
   }
   if (cut.before != nullptr) runs_.list(cut.before);
   if (cut.after != nullptr) runs_.list(cut.after);
-  core_.page_map.set_extent(base, size, nullptr);
+  displace(ByteRange{base, size});
   List<Extent, RegionExtents>::remove(extent);
   join(fill, span, extent);
   runs_.make_hole(cut.extent);
@@ -417,7 +426,7 @@ Status Extents::release(Extent *extent, Span *run, Span **rest) {
   *rest = cut.after;
   const bool charged = extent->handle.value != 0;
   if (charged) core_.deferred_release.release(*core_.backend, extent->handle);
-  core_.page_map.set_extent(base, size, nullptr);
+  displace(ByteRange{base, size});
   List<Extent, RegionExtents>::remove(extent);
   if (charged)
     quotas_.refund(size);
@@ -467,10 +476,10 @@ Status Extents::evacuate(Extent *extent, Vector<Piece> *pieces) {
   }
   uintptr_t at = whole.base;
   for (const Piece &piece : *pieces) {
-    if (piece.range.base != at) core_.page_map.set_extent(at, piece.range.base - at, nullptr);
+    if (piece.range.base != at) displace(ByteRange{at, piece.range.base - at});
     at = piece.range.end();
   }
-  if (at != whole.end()) core_.page_map.set_extent(at, whole.end() - at, nullptr);
+  if (at != whole.end()) displace(ByteRange{at, whole.end() - at});
   core_.deferred_release.release(*core_.backend, old);
   quotas_.refund(whole.size - kept);
   return status;

@@ -168,6 +168,7 @@ class Extents {
   void begin_extent(Extent *extent, PhysicalHandle handle);
   void place(Extent *extent, const Span &span) { place(extent, ByteRange{span.begin(), span.bytes()}, span.region); }
   void place(Extent *extent, ByteRange range, Region *region);
+  void displace(ByteRange range);
   void end_extent(Extent *extent);
   Status cut_at(const Extent &extent, Span *run, Cut *out);
   Span *rejoin(const Cut &cut);

@@ -311,6 +311,7 @@ void Heap::forget_stream(gmm_stream stream) {
   if (!mutex.lock_unless_operation(put_off)) return;
   mutex.unlock();
   caches_.forget_stream(stream);
+  checks_.drain();
   if (!mutex.lock_unless_operation(put_off)) return;
   const UnlockAtEnd guard(mutex);
   forget_locked(StreamKey{stream, 0});
@@ -332,6 +333,7 @@ bool Heap::put_off_forgetting(StreamKey stream) {
 
 // Does the work that was put off until now. A wait inside of a free frees nothing: its caller works on a slab or run.
 void Heap::end_operation() {
+  checks_.end_operation();
   for (const StreamKey &stream : forgotten_) forget_locked(stream);
   forgotten_.clear();
   if (may_put_off_ && frees_held_later_) free_held_locked();
@@ -349,6 +351,7 @@ Status Heap::reset() {
   GMM_TRY(drain_caches(true));
   caches_.forget_live();
   LockGuard guard(mutex);
+  checks_.end_blocks();
   notes_.clear();
   not_waited_for_.clear();
   for (Region *region = runs_.regions().front(); region != nullptr; region = runs_.regions().next(region)) {
@@ -375,6 +378,7 @@ Status Heap::reset() {
 
 Status Heap::drain_caches(bool wait) {
   Vector<CacheEntry> per_thread(core_.allocator);
+  if (wait) checks_.drain();
   caches_.drain(wait ? &per_thread : nullptr);
   if (wait) {
     LockGuard guard(mutex);
@@ -503,6 +507,7 @@ Status Heap::close(bool force) {
       return status;
     }
   }
+  checks_.end_blocks();
   while (Region *region = runs_.regions().front()) {
     paused_.forget(*region);
     extents_.end_with_blocks(region);

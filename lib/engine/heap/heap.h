@@ -11,6 +11,7 @@
 //   Reclaim        free memory back to the driver                              engine/heap/reclaim.h
 //   Compactor      free memory side by side or back, on request                engine/heap/compactor.h
 //   PausedRegions  regions that the pauser has: the one part that others see   engine/heap/paused_regions.h
+//   HeapChecks     what GMM_DEBUG and memory tools look at                     engine/heap/checks.h
 //   HeapCaches     the caches of its threads, under a lock of their own        engine/heap/heap_caches.h
 //
 // Lock: `mutex`, after HeapCaches::mutex. No driver call that may wait runs with it held.
@@ -21,6 +22,7 @@
 #include <cstdint>
 
 #include "base/lock.h"
+#include "engine/heap/checks.h"
 #include "engine/heap/compactor.h"
 #include "engine/heap/growth.h"
 #include "engine/heap/heap_options.h"
@@ -116,6 +118,7 @@ class Heap : NoCopy {
 
   // Free memory back to the driver. It takes the lock.
   Reclaim &reclaim() { return reclaim_; }
+  HeapChecks &checks() { return checks_; }
 
   // --- With the lock held ------------------------------------------------------------------------------------------
   // Calls fn(Region &) for each region; fn may end it.
@@ -172,6 +175,7 @@ class Heap : NoCopy {
   void begin_operation() {
     counted_free_.store(free_bytes(), std::memory_order_relaxed);
     may_put_off_ = true;
+    checks_.begin_operation();
     mutex.begin_operation();
   }
 
@@ -199,6 +203,7 @@ class Heap : NoCopy {
   Span *retire_slab(Span *slab);
 
   friend class HeapPart;
+  friend class HeapChecks;
 
   Core &core_;
   CaptureHeaps &captures_;
@@ -216,6 +221,7 @@ class Heap : NoCopy {
   PausedRegions paused_{*this, fast.has_paused};
   Growth growth_{*this};
   Compactor compactor_{*this};
+  HeapChecks checks_{*this};
   Vector<CacheEntry> not_waited_for_;  // freed by per-thread streams of other threads, whose work may still run
   Vector<StreamKey> forgotten_;        // to forget at the end of the operation that has the lock
   bool may_put_off_ = false;           // that operation takes more of them; a wait inside of a free does not

@@ -15,6 +15,7 @@ struct HeapOptions {
   Kind kind = Kind::kDevice;
   Device device;
   gmm_tag tag = GMM_TAG_DEFAULT;
+  const char *tag_name = "";
   uint64_t minimum_extent = 0;
   uint32_t peers = 0;
   bool exportable = false;  // every block lies in one driver allocation

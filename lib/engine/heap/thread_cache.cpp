@@ -32,12 +32,13 @@ inline HeapCache *find_last_or(const Heap &heap) {
 }  // namespace
 
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out) {
-  if (alignment <= kUnit && alloc_from_cache(heap, size, stream, out)) return Status();
+  if (alignment <= kUnit && heap.checks().red_zone() == 0 && alloc_from_cache(heap, size, stream, out)) return Status();
   return alloc_past_cache(heap, size, alignment, stream, out);
 }
 
 Status cached_free(Core &core, void *block, gmm_stream stream) {
-  return free_into_cache(core, block, stream) ? Status() : free_past_cache(core, block, stream);
+  if (core.checks == 0 && free_into_cache(core, block, stream)) return Status();
+  return free_past_cache(core, block, stream);
 }
 
 // --- Alloc, past the fast path ---------------------------------------------------------------------------------------
@@ -65,7 +66,8 @@ Status alloc_past_cache(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
   const bool cacheable = alignment <= kGranule;
   // The class of a multiple of the alignment has aligned blocks, as slabs start at granules. Beyond a granule the heap
   // places a run of just the size.
-  const uint64_t size = alignment <= kUnit || !cacheable ? requested : (requested + alignment - 1) & ~(alignment - 1);
+  const uint64_t least = requested + heap.checks().red_zone();
+  const uint64_t size = alignment <= kUnit || !cacheable ? least : (least + alignment - 1) & ~(alignment - 1);
   HeapCache *cache = HeapCache::find_or_make(heap);
   if (cache == nullptr) return no_cache_of_thread();
   // For blocks that go back inside enter(): the log may call gmm, which would leave the cache for this call.
@@ -129,7 +131,7 @@ Status dedicated_alloc(Heap &heap, uint64_t size, void **out, const CommTraits *
   HeapCache *cache = HeapCache::find_or_make(heap);
   if (cache == nullptr) return no_cache_of_thread();
   BlockRequest request;
-  request.size = size;
+  request.size = size + heap.checks().red_zone();
   request.dedicated = true;
   request.comm = comm;
   CacheEntry taken;
@@ -241,8 +243,8 @@ __attribute__((cold)) Status free_error(const Core &core, const void *block) {
 }
 
 // Makes room in the cache for a free block, and puts it there or into the heap. The block is checked, and its slot is
-// 0. held_for_importers: the heap has the block already (Heap::order_after_uses()), so the free is only counted.
-void make_room_and_free(Heap &heap, const BlockStart &found, void *block, gmm_stream stream, bool held_for_importers) {
+// 0. is_held: for importers (Heap::order_after_uses()) or in quarantine, so the free is only counted.
+void make_room_and_free(Heap &heap, const BlockStart &found, void *block, gmm_stream stream, bool is_held) {
   const uint64_t requested = found.requested & ~kUsedElsewhere;
   HeapCache *cache = HeapCache::find_or_make(heap);
   const StreamKey key{stream == GMM_STREAM_LEGACY ? GMM_STREAM_DEFAULT : stream,
@@ -250,7 +252,7 @@ void make_room_and_free(Heap &heap, const BlockStart &found, void *block, gmm_st
   const CacheEntry entry{block, found.slot};
   if (cache == nullptr) {
     heap.caches().count(HeapTotals{.live_bytes = 0 - requested, .frees = 1});
-    if (!held_for_importers) heap.put_back(&entry, 1, key);
+    if (!is_held) heap.put_back(&entry, 1, key);
     return;
   }
   const MessagesWait until_left;  // as in alloc_past_cache()
@@ -259,7 +261,7 @@ void make_room_and_free(Heap &heap, const BlockStart &found, void *block, gmm_st
   bool cached = false;
   CacheEntry back[kLargeEntries];
   uint32_t back_count = 0;
-  if (!held_for_importers && heap.fast.has_paused.load(std::memory_order_relaxed) == 0 && found.bytes <= kMaxCached &&
+  if (!is_held && heap.fast.has_paused.load(std::memory_order_relaxed) == 0 && found.bytes <= kMaxCached &&
       !found.span->region->dedicated) {
     if (cache->cached_bytes.load(std::memory_order_relaxed) + found.bytes > kCacheBudget) cache->empty();
     StreamBins *bins = cache->bins_of(stream);
@@ -283,7 +285,7 @@ void make_room_and_free(Heap &heap, const BlockStart &found, void *block, gmm_st
   }
   cache->leave();
   if (back_count != 0) heap.put_back(back, back_count, key);
-  if (!cached && !held_for_importers) heap.put_back(&entry, 1, key);
+  if (!cached && !is_held) heap.put_back(&entry, 1, key);
 }
 
 }  // namespace
@@ -294,12 +296,14 @@ Status free_past_cache(Core &core, void *block, gmm_stream stream) {
   BlockStart found;
   if (!find_start(core, block, &found)) return free_error(core, block);
   Heap &heap = *found.span->heap.load(std::memory_order_relaxed);
-  bool held_for_importers = false;
+  const CheckedBlock checked{CacheEntry{block, found.slot}, found.requested & ~kUsedElsewhere, found.bytes};
+  if (core.checks != 0) GMM_TRY(heap.checks().check_red_zone(checked, stream));
+  bool is_held = false;
   if ((found.requested & kUsedElsewhere) != 0)
-    GMM_TRY(heap.order_after_uses(CacheEntry{block, found.slot}, StreamKey{stream, current_thread_id()},
-                                  &held_for_importers));
+    GMM_TRY(heap.order_after_uses(checked.entry, StreamKey{stream, current_thread_id()}, &is_held));
   found.slot->store(0, std::memory_order_relaxed);
-  make_room_and_free(heap, found, block, stream, held_for_importers);
+  if (core.checks != 0) is_held = heap.checks().freed(checked, stream, is_held) || is_held;
+  make_room_and_free(heap, found, block, stream, is_held);
   return Status();
 }
 

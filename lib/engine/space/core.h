@@ -19,6 +19,7 @@ namespace gmm {
 // the kernel empties in a forked child (MADV_WIPEONFORK), so a child reads 0 without asking for its pid.
 inline constexpr uint64_t kGateOpen = 0x676d6d2d6f70656e;   // every fast path
 inline constexpr uint64_t kGateWatched = 0x676d6d2d776174;  // a trace is running: slow path, but alive
+inline constexpr uint64_t kGateChecked = 0x676d6d2d636865;  // no trace, but Core::checks: the same
 struct Gate {
   std::atomic<uint64_t> word{kGateOpen};
 };
@@ -30,6 +31,9 @@ struct DeviceTraits {
   uint8_t uuid[16] = {};
 };
 inline constexpr uint32_t kMaxDevices = 16;
+
+// Bits of Core::checks, the first three in the order of GMM_DEBUG's words (engine/heap/checks.h).
+inline constexpr uint32_t kCheckRedZone = 1, kCheckPoison = 2, kCheckQuarantine = 4, kCheckTool = 8;
 
 struct Core {
   Core(const HostAllocator &host_allocator, const Log &context_log)
@@ -58,8 +62,10 @@ struct Core {
   std::atomic<uint32_t> defer_depth{0};  // depth of gmm_defer_begin()
   // Streams above this value are asked whether they are captured, at each allocation. Before the first heap.
   uintptr_t last_uncaptured = UINTPTR_MAX;
+  uint32_t checks = 0;  // of each block; before the first heap
 
   const DeviceTraits &traits(Device device) const { return devices[device.ordinal]; }
+  uint64_t gate_without_trace() const { return checks == 0 ? kGateOpen : kGateChecked; }
   bool alive() const { return gate->word.load(std::memory_order_relaxed) != 0; }
 };
 

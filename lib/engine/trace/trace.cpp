@@ -110,7 +110,7 @@ Status Trace::end() {
   LockGuard guard(control_mutex_);
   if (!begun_) return fail(GMM_ERROR_UNBALANCED, "gmm_trace_end(): the context records no trace; begin one first.");
   begun_ = false;
-  core_.gate->word.store(kGateOpen, std::memory_order_seq_cst);
+  core_.gate->word.store(core_.gate_without_trace(), std::memory_order_seq_cst);
   {
     LockGuard buffers_guard(buffers_mutex_);
     pass_barrier();
