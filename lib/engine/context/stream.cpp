@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams of a context, and work on them.
-#include <cinttypes>
 
 #include "engine/context/context.h"
 #include "engine/heap/block.h"
@@ -46,15 +45,9 @@ Status check_operand(Context &context, const void *memory, uint64_t size, const 
     if (!is_own || is_usable(context, memory, size)) return Status();
     return fail(GMM_ERROR_PAUSED, "%s(%p): the block is paused; resume its tag first.", operation, memory);
   }
-  const char *tag = block.heap->options().tag_name;
-  if (block.paused && !block.partly)
-    return fail(GMM_ERROR_PAUSED, "%s(%p): the block %p of %" PRIu64 " bytes is paused; resume its tag \"%s\" first.",
-                operation, memory, reinterpret_cast<void *>(block.base), block.requested, tag);
+  if (block.paused && !block.partly) return paused_block(block, memory, operation);
   GMM_TRY(check_range(block, memory, operation, &size));
-  if (block.partly && !is_usable(context, memory, size))
-    return fail(GMM_ERROR_PAUSED, "%s(%p): a part of these %" PRIu64 " bytes is paused; resume its tag \"%s\" first.",
-                operation, memory, size, tag);
-  return Status();
+  return block.partly && !is_usable(context, memory, size) ? paused_block(block, memory, operation) : Status();
 }
 
 // Chooses the device whose queue copies: that of the side which the other device cannot reach. VMM memory of two

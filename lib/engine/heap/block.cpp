@@ -61,6 +61,12 @@ Status find_block(const Core &core, const void *address, const char *operation, 
               "%s(%p): this context did not allocate the address; pass memory from gmm_alloc().", operation, address);
 }
 
+Status paused_block(const Block &block, const void *address, const char *operation) {
+  return fail(GMM_ERROR_PAUSED, "%s(%p): %s the block %p of %" PRIu64 " bytes is paused; resume its tag \"%s\" first.",
+              operation, address, block.partly ? "a part of" : "all of", reinterpret_cast<void *>(block.base),
+              block.requested, block.heap->options().tag_name);
+}
+
 Status check_range(const Block &block, const void *address, const char *operation, uint64_t *size) {
   const uint64_t offset = reinterpret_cast<uintptr_t>(address) - block.base;
   // Bytes that rounding added belong to the block, but nobody asked for them.

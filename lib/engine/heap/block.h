@@ -40,6 +40,8 @@ class HeapLock : NoCopy {
 Status find_locked(const Core &core, const void *address, const char *operation, Block *out, HeapLock *lock);
 // "DEVICE", "VMM", "HOST" or "MANAGED", for messages.
 inline const char *kind_name(Kind kind) { return kind_names[static_cast<uint32_t>(kind)]; }
+// PAUSED, for a block of which some or all cannot be used.
+Status paused_block(const Block &block, const void *address, const char *operation);
 // Checks that [address, address + size) lies in the block; size 0 becomes the rest of the block.
 Status check_range(const Block &block, const void *address, const char *operation, uint64_t *size);
 

@@ -49,8 +49,7 @@ Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type,
         memory, kind_name(kind), device.ordinal, descriptor_type_name(type));
   HeapLock heap_lock;
   GMM_TRY(find_locked(core, memory, "gmm_ipc_export_fd", &block, &heap_lock));
-  if (block.paused)
-    return fail(GMM_ERROR_PAUSED, "gmm_ipc_export_fd(%p): the block is paused; resume its tag first.", memory);
+  if (block.paused) return paused_block(block, memory, "gmm_ipc_export_fd");
   const uintptr_t begin = base_of(*block.extent);
   const uint64_t bytes = size_of(*block.extent);
   if (block.base + block.reserved > begin + bytes)

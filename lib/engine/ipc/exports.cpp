@@ -143,8 +143,7 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
   GMM_TRY(broker_.start(&handle.exporter));
   HeapLock heap_lock;
   GMM_TRY(find_locked(core_, memory, "gmm_ipc_export", &block, &heap_lock));
-  if (block.paused)
-    return fail(GMM_ERROR_PAUSED, "gmm_ipc_export(%p): the block is paused; resume its tag first.", memory);
+  if (block.paused) return paused_block(block, memory, "gmm_ipc_export");
   LockGuard guard(mutex_);
   Export entry;
   GMM_TRY(find_or_add(block, &entry));

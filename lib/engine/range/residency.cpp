@@ -36,7 +36,7 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
 Status find_movable(Core &core, void *memory, const Heap &heap, Block *out) {
   GMM_TRY(find_block(core, memory, "gmm_move", out));
   if (out->heap != &heap) return fail(GMM_ERROR_ALREADY_FREED, "gmm_move(%p): another thread freed the block.", memory);
-  if (out->paused) return fail(GMM_ERROR_PAUSED, "gmm_move(%p): the block is paused; resume its tag first.", memory);
+  if (out->paused) return paused_block(*out, memory, "gmm_move");
   Extent &extent = *out->extent;
   const uintptr_t begin = base_of(extent);
   if (out->span->begin() != begin || out->span->bytes() != size_of(extent))
