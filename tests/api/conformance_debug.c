@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GMM_DEBUG: mistakes with blocks are found from what gmm says.
-#include "../support/gmm_test.h"
+#include "../support/cuda_graph.h"
 
 static char said[4096];
 static void note(void *user, uint32_t level, const char *message) {
@@ -8,10 +8,38 @@ static void note(void *user, uint32_t level, const char *message) {
   if (level <= 2) snprintf(said + strlen(said), sizeof said - strlen(said), "%s\n", message);
 }
 
-// The case's context anew, under these words, where the processor reaches the memory.
+static bool cpu_reaches(void) {
+  return on_host_backend() || kind == GMM_KIND_HOST ||
+         (kind == GMM_KIND_MANAGED && (device_info.capabilities & GMM_DEVICE_CAN_CONCURRENT_MANAGED) != 0);
+}
+
+// A byte of memory, as the program's own kernels use it.
+static void copy_byte(void *to, const void *from) {
+  if (cpu_reaches()) {
+    *(uint8_t *)to = *(const uint8_t *)from;
+    return;
+  }
+  enter_device();
+  CU(cuda.cuMemcpy((CUdeviceptr)to, (CUdeviceptr)from, 1));
+  exit_device();
+}
+static void write_byte(void *address, uint8_t value) { copy_byte(address, &value); }
+static uint8_t read_byte(const void *address) {
+  uint8_t value = 0;
+  copy_byte(&value, address);
+  return value;
+}
+static bool says(const char *words) { return strstr(said, words) != NULL; }
+static void check_quiet(void) {
+  CHECK(gmm_trim(context, NULL, NULL) >= 0);
+  CHECK_EQUAL(said[0], '\0');
+}
+
+// The case's context anew, under these words.
 static void debug(const char *words) {
   if (CHECK_SANITIZED) SKIP("a sanitizer reports the planted mistakes itself");
-  if (!on_host_backend() && kind != GMM_KIND_HOST) SKIP("the processor does not reach the memory");
+  if (!cpu_reaches() && (backend_id() != GMM_BACKEND_CUDA || !find_cuda()))
+    SKIP("nothing writes past a block of this backend");
   OK(gmm_context_release(context));
   setenv("GMM_DEBUG", words, 1);
   said[0] = '\0';
@@ -19,23 +47,51 @@ static void debug(const char *words) {
   unsetenv("GMM_DEBUG");
 }
 
-CASE_OF_KINDS(an_overrun_is_found_at_the_free, ALL_KINDS) {
+CASE_OF_KINDS(an_overrun_is_found, ALL_KINDS) {
   debug("redzone");
-  static const uint64_t sizes[] = {1, 256, 1000, 5 * MIB};
+  static const uint64_t sizes[] = {1, 256, 1000, 5 * MIB, 80 * MIB};
   for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
     unsigned char *block = ALLOC_TAG(sizes[i], make_tag("layer", GMM_CONTENTS_HOST));
-    memset(block, 7, sizes[i]);
+    OK(gmm_fill(context, block, 7, sizes[i], GMM_STREAM_DEFAULT));
+    OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
     CHECK_EQUAL(query(block).size, sizes[i]);
     OK(gmm_name(context, block, "weights"));
-    block[sizes[i] + 3] ^= 7;
-    RESULT(gmm_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_CORRUPT);
-    char words[64];
-    snprintf(words, sizeof words, "byte %llu is the first wrong one", (unsigned long long)sizes[i] + 3);
-    CHECK(message_has(words) && message_has("weights") && message_has("\"layer\"") && strstr(said, words) != NULL);
-    CHECK_EQUAL(state_of(block), GMM_STATE_ACTIVE);
-    block[sizes[i] + 3] ^= 7;
+    write_byte(block + sizes[i] + 3, 7);
+    said[0] = '\0';
+    if (cpu_reaches()) {
+      RESULT(gmm_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_CORRUPT);
+      CHECK(says(gmm_last_error_message()));
+      CHECK_EQUAL(state_of(block), GMM_STATE_ACTIVE);
+      write_byte(block + sizes[i] + 3, 0xfb);
+    }
     FREE(block);
+    CHECK(gmm_trim(context, NULL, NULL) >= 0);
+    char words[200];
+    snprintf(words, sizeof words,
+             "past the end of block %p weights of %llu bytes of %s memory of device %d with tag "
+             "\"layer\": byte %llu is the first wrong one",
+             (void *)block, (unsigned long long)sizes[i], kind_name(kind), (int)device,
+             (unsigned long long)sizes[i] + 3);
+    CHECK_MESSAGE(says(words), "'%s' lacks '%s'", said, words);
   }
+}
+
+// More frees than looks at them find place. Neither a trim nor the end of the stream is needed, and that loses none.
+CASE_OF_KINDS(an_overrun_in_the_order_of_a_stream_is_found, ALL_KINDS) {
+  debug("redzone");
+  if (cpu_reaches()) SKIP("the free says so");
+  const gmm_stream stream = open_stream();
+  for (unsigned i = 0; i < 5000; ++i) FREE_ON(stream, ALLOC_STREAM(300, stream));
+  unsigned char *blocks[] = {ALLOC_STREAM(300, stream), ALLOC_STREAM(1000, stream)};
+  OK(gmm_stream_synchronize(context, stream));
+  CHECK_EQUAL(said[0], '\0');
+  write_byte(blocks[0] + 300, 1);
+  write_byte(blocks[1] + 1063, 1);
+  FREE_ON(stream, blocks[0]);
+  SOON((FREE_ON(stream, ALLOC_STREAM(300, stream)), says("byte 300 is the first wrong one")));
+  FREE_ON(stream, blocks[1]);
+  close_streams();
+  CHECK(says("byte 1063 is the first wrong one"));
 }
 
 CASE_OF_KINDS(work_of_a_stream_damages_no_red_zone, ALL_KINDS) {
@@ -48,19 +104,43 @@ CASE_OF_KINDS(work_of_a_stream_damages_no_red_zone, ALL_KINDS) {
   FREE_ON(stream, first);
   void *second = ALLOC_STREAM(970, stream);
   CHECK(second == first);
+  FREE(ALLOC_STREAM(1000, stream));  // on another stream
   held.open = 1;
   OK(gmm_stream_synchronize(context, stream));
   FREE_ON(stream, second);
+  check_quiet();
+}
+
+// The block of the default stream has no red zone then, and the graph holds none of the work.
+CASE_OF_KINDS(a_capture_is_left_alone, ALL_KINDS) {
+  debug("redzone,poison,quarantine");
+  if (backend_id() != GMM_BACKEND_CUDA || !find_cuda()) SKIP("this backend captures nothing");
+  enter_device();
+  CUstream stream = NULL;
+  CU(cuda.cuStreamCreateWithPriority(&stream, 0, 0));  // one that the default stream waits for
+  begin_capture((gmm_stream)stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+  FREE(ALLOC(1000));
+  FREE_ON((gmm_stream)stream, ALLOC_STREAM(1000, (gmm_stream)stream));
+  captured graph = end_capture((gmm_stream)stream);
+  CHECK(graph.executable != NULL);
+  launch(&graph, (gmm_stream)stream);
+  destroy_graph(&graph);
+  OK(gmm_stream_forget(context, (gmm_stream)stream));
+  CU(cuda.cuStreamDestroy_v2(stream));
+  check_quiet();
+  exit_device();
 }
 
 CASE_OF_KINDS(a_write_after_the_free_is_found, ALL_KINDS) {
   debug("poison,quarantine");
-  unsigned char *block = ALLOC_TAG(1000, make_tag("cache", GMM_CONTENTS_HOST));
-  FREE(block);
-  CHECK(block[0] == 0xdb && block[999] == 0xdb);
-  block[5] = 1;
+  const gmm_tag tag = make_tag("cache", GMM_CONTENTS_HOST);
+  unsigned char *block = ALLOC_TAG(1000, tag), *large = ALLOC_TAG(3 * MIB, tag);
+  FREE(block, large);
+  CHECK(read_byte(block) == 0xdb && read_byte(block + 999) == 0xdb && read_byte(large) == 0xdb);
+  write_byte(block + 5, 1);
+  write_byte(large + 3 * MIB - 1, 1);
   CHECK(gmm_trim(context, NULL, NULL) >= 0);
-  CHECK(strstr(said, "wrote to a block after its free: byte 5 of ") != NULL && strstr(said, "\"cache\"") != NULL);
+  CHECK(says("after its free to block") && says("\"cache\": byte 5 is") && says("byte 3145727 is the first wrong one"));
 }
 
 CASE_OF_KINDS(a_block_in_quarantine_cannot_be_freed_again, ALL_KINDS) {

@@ -311,7 +311,7 @@ void Heap::forget_stream(gmm_stream stream) {
   if (!mutex.lock_unless_operation(put_off)) return;
   mutex.unlock();
   caches_.forget_stream(stream);
-  checks_.drain();
+  checks_.drain(&stream);
   if (!mutex.lock_unless_operation(put_off)) return;
   const UnlockAtEnd guard(mutex);
   forget_locked(StreamKey{stream, 0});
@@ -320,6 +320,7 @@ void Heap::forget_stream(gmm_stream stream) {
 void Heap::forget_locked(StreamKey stream) {
   if (stream.thread != 0) return streams_.end_thread(stream.thread);
   streams_.forget(stream.stream);
+  checks_.end_looks();
   notes_.forget_stream(stream.stream);
 }
 

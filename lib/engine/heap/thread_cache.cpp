@@ -296,8 +296,11 @@ Status free_past_cache(Core &core, void *block, gmm_stream stream) {
   BlockStart found;
   if (!find_start(core, block, &found)) return free_error(core, block);
   Heap &heap = *found.span->heap.load(std::memory_order_relaxed);
-  const CheckedBlock checked{CacheEntry{block, found.slot}, found.requested & ~kUsedElsewhere, found.bytes};
-  if (core.checks != 0) GMM_TRY(heap.checks().check_red_zone(checked, stream));
+  CheckedBlock checked;  // without zeros for a name that nobody reads
+  checked.entry = CacheEntry{block, found.slot};
+  checked.size = found.requested & ~kUsedElsewhere;
+  checked.bytes = found.bytes;
+  if (core.checks != 0) GMM_TRY(heap.checks().begin_free(&checked, stream));
   bool is_held = false;
   if ((found.requested & kUsedElsewhere) != 0)
     GMM_TRY(heap.order_after_uses(checked.entry, StreamKey{stream, current_thread_id()}, &is_held));

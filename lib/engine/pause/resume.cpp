@@ -91,9 +91,11 @@ Status HeapTransition::back_through(uint64_t index) {
   const uint64_t first = next_extent_;
   uint64_t bytes = 0;
   while (next_extent_ < extents_.size() && (next_extent_ <= index || bytes < kMapGroup)) {
-    Extent &extent = *extents_[next_extent_++].extent;
+    const PlannedExtent &planned = extents_[next_extent_++];
+    Extent &extent = *planned.extent;
     bytes += size_of(extent);
     GMM_TRY(make_pages(extent));
+    if (extent.kept == nullptr && planned.before != ExtentState::kUnmapped) heap_.checks().dropped();
   }
   return map(first, next_extent_ - first);
 }
