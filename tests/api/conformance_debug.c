@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // GMM_DEBUG: mistakes with blocks are found from what gmm says.
+#define _GNU_SOURCE
+#include <sys/uio.h>
+
 #include "../support/cuda_graph.h"
 
 static char said[4096];
@@ -13,20 +16,23 @@ static bool cpu_reaches(void) {
          (kind == GMM_KIND_MANAGED && (device_info.capabilities & GMM_DEVICE_CAN_CONCURRENT_MANAGED) != 0);
 }
 
-// A byte of memory, as the program's own kernels use it.
-static void copy_byte(void *to, const void *from) {
+// Copies a byte of memory, as the program's own kernels use it. False: one of the addresses has no memory.
+static bool copies(void *to, const void *from) {
+  if (on_host_backend())
+    return process_vm_readv(getpid(), &(struct iovec){to, 1}, 1, &(struct iovec){(void *)from, 1}, 1, 0) == 1;
   if (cpu_reaches()) {
     *(uint8_t *)to = *(const uint8_t *)from;
-    return;
+    return true;
   }
   enter_device();
-  CU(cuda.cuMemcpy((CUdeviceptr)to, (CUdeviceptr)from, 1));
+  const bool copied = cuda.cuMemcpy((CUdeviceptr)to, (CUdeviceptr)from, 1) == 0;
   exit_device();
+  return copied;
 }
-static void write_byte(void *address, uint8_t value) { copy_byte(address, &value); }
+static void write_byte(void *address, uint8_t value) { CHECK(copies(address, &value)); }
 static uint8_t read_byte(const void *address) {
   uint8_t value = 0;
-  copy_byte(&value, address);
+  CHECK(copies(&value, address));
   return value;
 }
 static bool says(const char *words) { return strstr(said, words) != NULL; }
@@ -179,6 +185,20 @@ VMM_CASE(a_pause_keeps_the_checks) {
   FREE(ALLOC(1000));
   OK(gmm_reset(context));
   CHECK(said[0] == '\0');
+}
+
+VMM_CASE(a_guarded_block_ends_at_unmapped_addresses) {
+  debug("guard,redzone");
+  uint8_t *blocks[3] = {ALLOC(2 * MIB - 64), ALLOC(5000), ALLOC_FLAGS(7 * MIB, GMM_ALLOC_ZERO)}, byte = 0;
+  for (unsigned i = 0; i < 3; ++i) {
+    const gmm_pointer_info info = query(blocks[i]);
+    CHECK(info.allocation_base == blocks[i] && copies(&byte, blocks[i] + info.allocation_size - 1));
+    CHECK(!copies(&byte, blocks[i] + info.allocation_size));
+  }
+  OK(pause_of(GMM_TAG_DEFAULT));
+  OK(resume_of(GMM_TAG_DEFAULT));
+  FREE_ALL((void **)blocks, 3);
+  NOTHING_STAYS();
 }
 
 int main(void) { return run_cases(); }

@@ -88,7 +88,7 @@ def test_command(gmm):
                                ("GMM_BACKUP_DIR", "/no/such/folder", "No such file"),
                                ("GMM_BACKUP_DIR", "/proc/self/cmdline", "no folder"),
                                ("GMM_CUDA_DRIVER", "/no/libcuda.so", "No such file"),
-                               ("GMM_DEBUG", "redzone,guard", "a word is none of its values; set it to off[|]redzone"),
+                               ("GMM_DEBUG", "redzone,fence", "a word is none of its values; set it to off[|]redzone"),
                                ("GMM_IPC_DIR", "relative", "begin with /"),
                                ("GMM_IPC_DIR", "/" + "x" * 1024, "too long"),
                                ("GMM_NUMBA_POOL", "yes", "set it to 0[|]1"),

@@ -347,7 +347,8 @@ void Context::retire(gmm_heap *heap) {
 
 Status Context::try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
                              void **out) {
-  if ((flags & GMM_ALLOC_DEDICATED) == 0) return cached_alloc(heap, size, alignment, stream, out);
+  if ((flags & GMM_ALLOC_DEDICATED) == 0 && heap.checks().guard() == 0)
+    return cached_alloc(heap, size, alignment, stream, out);
   if ((flags & GMM_ALLOC_COMM) != 0) {
     CommTraits comm;
     GMM_TRY(core_.backend->comm_traits(heap.options().device, &comm));

@@ -3,6 +3,7 @@
 //
 //   red zone    bytes behind each block, which are looked at when it is freed
 //   poison      a free fills the block
+//   guard       a VMM block has a mapping of its own, and unmapped addresses behind that
 //   quarantine  freed blocks wait here before they go back to the heap, the oldest first; writes to poison are found
 //   tool        valgrind or the address sanitizer reports accesses to memory of no live block
 //
@@ -53,6 +54,10 @@ class HeapChecks : HeapPart {
 
   // Bytes that a block needs beyond its size.
   uint64_t red_zone() const { return options_.capture == 0 && is_on(kCheckRedZone) ? kRedZone : 0; }
+  // Bytes of addresses behind a reservation. Not 0: each block has one.
+  uint64_t guard() const {
+    return options_.kind == Kind::kVmm && options_.capture == 0 && is_on(kCheckGuard) ? kExtentAlignment : 0;
+  }
   // The block is live, and the program does not know it yet. False: a pause took its memory in between.
   [[nodiscard]] bool allocated(const void *block, uint64_t size, gmm_stream stream);
   // Before the free of a live block, of which it fills in the rest. CORRUPT: the program wrote past it.

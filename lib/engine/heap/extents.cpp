@@ -100,12 +100,13 @@ Status move_to_new_pages(Core &core, const Extent &extent, Device device, Device
 // --- Regions ---------------------------------------------------------------------------------------------------------
 
 Status Extents::reserve(uint64_t bytes, uint64_t at_most, Region **out) {
+  const uint64_t guard = heap_->checks().guard();
   uint64_t size = at_most < bytes ? bytes : at_most;
   void *base = nullptr;
-  Status status = core_.backend->reserve(size, &base);
+  Status status = core_.backend->reserve(size + guard, &base);
   while (!status.ok() && size > bytes) {
     size = size / 2 < bytes ? bytes : size / 2;
-    status = core_.backend->reserve(size, &base);
+    status = core_.backend->reserve(size + guard, &base);
   }
   GMM_TRY(status);
   Region *region = core_.regions.take();
@@ -113,7 +114,7 @@ Status Extents::reserve(uint64_t bytes, uint64_t at_most, Region **out) {
   if (region != nullptr && core_.page_map.prepare(reinterpret_cast<uintptr_t>(base), size))
     span = runs_.new_span(SpanState::kUnbacked, reinterpret_cast<uintptr_t>(base), size, region);
   if (span == nullptr) {
-    core_.deferred_release.unreserve(*core_.backend, base, size);
+    core_.deferred_release.unreserve(*core_.backend, base, size + guard);
     if (region != nullptr) core_.regions.put(region);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of %" PRIu64 " bytes of addresses.",
                 size);
@@ -218,7 +219,7 @@ void Extents::return_region(Region *region, Span *span) {
   runs_.end_span(span);
   if (options_.kind == Kind::kVmm)
     core_.deferred_release.unreserve(*core_.backend, address(region->base.load(std::memory_order_relaxed)),
-                                     region->size.load(std::memory_order_relaxed));
+                                     region->size.load(std::memory_order_relaxed) + heap_->checks().guard());
   List<Region, HeapRegions>::remove(region);
   region->size.store(0, std::memory_order_relaxed);
   region->heap.store(nullptr, std::memory_order_relaxed);

@@ -32,8 +32,8 @@ struct DeviceTraits {
 };
 inline constexpr uint32_t kMaxDevices = 16;
 
-// Bits of Core::checks, the first three in the order of GMM_DEBUG's words (engine/heap/checks.h).
-inline constexpr uint32_t kCheckRedZone = 1, kCheckPoison = 2, kCheckQuarantine = 4, kCheckTool = 8;
+// Bits of Core::checks, all but the last in the order of GMM_DEBUG's words (engine/heap/checks.h).
+inline constexpr uint32_t kCheckRedZone = 1, kCheckPoison = 2, kCheckQuarantine = 4, kCheckGuard = 8, kCheckTool = 16;
 
 struct Core {
   Core(const HostAllocator &host_allocator, const Log &context_log)
