@@ -9,6 +9,7 @@
 #include "base/environment.h"
 #include "base/environment_check.h"
 #include "base/memory_tool.h"
+#include "base/nvtx.h"
 #include "base/os_memory.h"
 #include "base/process.h"
 #include "base/thread_record.h"
@@ -100,6 +101,7 @@ Status Context::init(const gmm_context_desc &desc) {
     core_.last_uncaptured = reinterpret_cast<uintptr_t>(GMM_STREAM_LEGACY);
   GMM_TRY(tags_.init());
   prepare_barriers();
+  load_nvtx();
   begin_checks();
   core_.log.write(LogLevel::kInfo, "Backend %s, %u devices.", core_.backend->name(), device_count_);
   begin_trace();

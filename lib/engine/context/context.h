@@ -179,6 +179,17 @@ class Context : NoCopy {
   template <typename Fn>
   Status resume_with_trim(Fn resume);
   Status move_watched(void *memory, Device location, uint32_t flags, gmm_stream stream);
+  // Bytes of the heaps for which wanted(const Heap &) is true.
+  template <typename Fn>
+  uint64_t sum_of(uint64_t HeapTotals::*bytes, Fn wanted) {
+    uint64_t sum = 0;
+    const auto add = [&](Heap &heap) -> Status {
+      if (wanted(heap)) sum += heap.totals().*bytes;
+      return Status();
+    };
+    heaps_.for_each(add, false).ignore();  // it never fails
+    return sum;
+  }
   // Records an operation that changes what heaps hold, or its failure.
   template <typename Fn>
   Status traced(Status status, Fn record) {

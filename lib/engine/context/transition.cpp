@@ -4,6 +4,7 @@
 // move or compaction.
 #include <algorithm>
 
+#include "base/nvtx.h"
 #include "base/process.h"
 #include "engine/context/context.h"
 #include "engine/heap/block.h"
@@ -20,6 +21,8 @@ void Context::trace_held() {
 }
 
 Status Context::pause(const PauseRequest &request, uint64_t *bytes) {
+  const auto is_named = [&](const Heap &heap) { return request.names(heap); };
+  const NvtxRange range("gmm pause", [&] { return sum_of(&HeapTotals::held, is_named); });
   const uint64_t began = trace_.time(), began_ns = monotonic_ns();
   const Status status = pauser_.pause(request, bytes);
   if (status.code() == GMM_OK) metrics_.pauses.add_since(began_ns);
@@ -49,6 +52,8 @@ Status Context::resume_with_trim(Fn resume) {
 }
 
 Status Context::resume(const PauseRequest &request, uint64_t *bytes) {
+  const auto is_named = [&](const Heap &heap) { return request.names(heap); };
+  const NvtxRange range("gmm resume", [&] { return sum_of(&HeapTotals::paused, is_named); });
   const uint64_t began = trace_.time();
   const Status status = resume_with_trim([&](bool is_last) { return pauser_.resume(request, is_last, bytes); });
   return traced(status, [&] { trace_.resumed(request.tags, request.count, *bytes, began); });
@@ -56,6 +61,7 @@ Status Context::resume(const PauseRequest &request, uint64_t *bytes) {
 
 Status Context::resume_range(ByteRange range, uint64_t *bytes) {
   const void *address = reinterpret_cast<void *>(range.base);
+  const NvtxRange shown("gmm resume", [&] { return range.size; });
   const uint64_t began = trace_.time();
   const Status status =
       resume_with_trim([&](bool is_last) { return pauser_.resume_range(address, range.size, is_last, bytes); });
@@ -68,6 +74,10 @@ Status Context::resume_range(ByteRange range, uint64_t *bytes) {
 }
 
 Status Context::move(void *memory, Device location, uint32_t flags, gmm_stream stream) {
+  const NvtxRange range("gmm move", [&] {
+    Block block;
+    return find_block(core_, memory, &block) ? block.requested : 0;
+  });
   const uint64_t began = trace_.time();
   return traced(move_watched(memory, location, flags, stream), [&] {
     Block block;
@@ -150,6 +160,8 @@ Status Context::compact_watched(const gmm_scope_desc &scope, const gmm_compact_d
 }
 
 Status Context::compact(const gmm_scope_desc &scope, const gmm_compact_desc &desc, gmm_compact_info *out) {
+  const auto is_in_scope = [&](const Heap &heap) { return HeapSet::in_scope(heap, scope); };
+  const NvtxRange range("gmm compact", [&] { return sum_of(&HeapTotals::free_bytes, is_in_scope); });
   const uint64_t began = trace_.time();
   Status status;
   // Inside gmm_defer_begin() nothing goes back to the driver, not even for a moment.

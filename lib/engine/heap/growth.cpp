@@ -5,6 +5,7 @@
 #include <cinttypes>
 
 #include "base/clock.h"
+#include "base/nvtx.h"
 #include "base/thread.h"
 #include "engine/heap/reclaim.h"
 
@@ -46,6 +47,7 @@ uint64_t Growth::extent_size(uint64_t bytes, uint64_t block) const {
 }
 
 Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse use, Span **out) {
+  const NvtxRange range("gmm growth", [&] { return bytes; });
   const bool small = in_small_extents(use);
   if (options_.whole_regions())
     return grow_by_allocation(bytes, small ? kExtentAlignment : allocation_step(), false, out);
@@ -98,6 +100,7 @@ Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse us
 }
 
 Status Growth::grow_dedicated(uint64_t bytes, const CommTraits *comm, Span **out) {
+  const NvtxRange range("gmm growth", [&] { return bytes; });
   const uint64_t granularity = comm == nullptr ? kExtentAlignment : comm->granularity;
   bytes = (bytes + granularity - 1) & ~(granularity - 1);
   return grow_by_allocation(bytes, bytes, true, out, comm);
@@ -110,6 +113,7 @@ Status Growth::reserve(uint64_t bytes) {
   const uint64_t held = extents_.pooled_bytes();
   if (held >= bytes) return Status();
   const uint64_t missing = Extents::rounded(bytes - held);
+  const NvtxRange range("gmm growth", [&] { return missing; });
   uint64_t wanted = missing;
   GMM_TRY(charge(missing, &wanted));
   Span *run = nullptr;
