@@ -84,8 +84,7 @@ def devices(pids=()):
         device, uuid = ctypes.c_void_p(), ctypes.create_string_buffer(96)
         memory = (ctypes.c_ulonglong * 3)()  # nvmlMemory_t: in all, free, used
         if (nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) or
-                nvml.nvmlDeviceGetUUID(device, uuid, len(uuid)) or
-                nvml.nvmlDeviceGetMemoryInfo(device, memory)):
+                nvml.nvmlDeviceGetUUID(device, uuid, len(uuid)) or nvml.nvmlDeviceGetMemoryInfo(device, memory)):
             continue
         size, rows = ctypes.c_uint(_MOST_PROCESSES), bytearray(_MOST_PROCESSES * struct.calcsize(_PROCESS))
         look = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None)

@@ -11,14 +11,6 @@ from gmm._default import context as _default_context
 _numbers = itertools.count(1)
 
 
-def _address_of(memory):
-    """Of a Buffer, an Array, a tensor, or an address as it is."""
-    address = memory.data_ptr() if hasattr(memory, "data_ptr") else getattr(memory, "address", memory)
-    if not isinstance(address, int):
-        raise TypeError(f"expected gmm's memory, a tensor or an address, but got {type(memory).__name__}")
-    return address
-
-
 class LibraryError(RuntimeError):
     """A library refused. code: its status."""
 
@@ -40,7 +32,9 @@ class Registration(contextlib.AbstractContextManager):
         if context is None:
             context = getattr(memory, "context", None) or _default_context()
         self._context = context
-        address = _address_of(memory)
+        address = memory.data_ptr() if hasattr(memory, "data_ptr") else getattr(memory, "address", memory)
+        if not isinstance(address, int):
+            raise TypeError(f"expected gmm's memory, a tensor or an address, but got {type(memory).__name__}")
         info = self._context.query(address)
         if not info.tag:
             raise ValueError(f"0x{address:x} is not memory of {self._context!r}: allocate it with gmm, for networks "

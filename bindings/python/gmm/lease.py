@@ -44,19 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["Lease", "LeaseAsk", "LeaseEntryInfo", "LeaseInfo", "LeaseState", "status", "use"]
 
 _MOST_MS = 86400 * 1000
-
-
-def _called(asked):
-    def call(data):
-        _inside.is_asked = True
-        try:
-            asked(LeaseAsk.unpack(data))
-        finally:
-            _inside.is_asked = False
-
-    return call
-
-
 _inside = threading.local()  # is_asked: this thread is in the `asked` of a lease
 
 
@@ -89,8 +76,15 @@ class Lease(native.Handle):
         self._requests = weakref.WeakSet()
         offer = (offer,) if isinstance(offer, str) else offer
         costs = dict(offer) if hasattr(offer, "items") else dict.fromkeys(offer, 1)
-        if asked is not None:
-            self._held = _called(asked)
+
+        def call(data):
+            _inside.is_asked = True
+            try:
+                asked(LeaseAsk.unpack(data))
+            finally:
+                _inside.is_asked = False
+
+        self._held = None if asked is None else call
         context._parts.add(self)
         try:
             self._open("lease", context, native.gmm_lease_create, context, lease_desc(
@@ -295,16 +289,11 @@ def use(name: str, offer: Offer = ("weights", "kv_cache"), amounts: Amounts = No
         raise
 
 
-def _close_used():
-    if _used is not None and not _used.closed:
-        _used.close()
-
-
 def _forget_used():
     """A child of fork() has no lease."""
     global _use_lock, _used
     _use_lock, _used = threading.Lock(), None
 
 
-atexit.register(_close_used)
+atexit.register(lambda: _used and _used.close())
 os.register_at_fork(after_in_child=_forget_used)

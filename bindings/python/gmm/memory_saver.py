@@ -175,14 +175,12 @@ class TorchMemorySaver:
                 enable_cpu_backup=enable_cpu_backup, **_passed(cpu_backup_backend=cpu_backup_backend)):
             yield
 
-    @contextlib.contextmanager
-    def disable(self) -> Iterator[None]:
+    def disable(self) -> contextlib.AbstractContextManager[None]:
         """Leaves the active region for its with block.
 
         The end of the block returns the memory that was freed in it to the driver.
         """
-        with self._ensure_initialized().disable():
-            yield
+        return self._ensure_initialized().disable()
 
     def pause(self, tag: str | None = None) -> None:
         """Returns the memory of a tag to the driver; None or "": of all tags.

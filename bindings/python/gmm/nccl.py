@@ -28,7 +28,6 @@ __all__ = ["MemoryInfo", "NcclError", "Registration", "can_suspend", "memory", "
 
 _SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC
 _SUSPEND_MEMORY = 1  # NCCL_SUSPEND_MEM
-_SUSPENDABLE, _IS_SUSPENDED, _PERSISTENT, _TOTAL = range(4)  # ncclCommMemStat_t
 
 
 class MemoryInfo(NamedTuple):
@@ -162,14 +161,14 @@ def can_suspend() -> bool:
 
 def memory(group: Any = None, device: int = 0) -> MemoryInfo:
     """The memory of the groups' communicators on the GPU, which a pause of gmm leaves there: MemoryInfo."""
-    sums = [0, 0, 0, 0]
+    sums = [0, 0, 0, 0]  # by ncclCommMemStat_t
     for each in _groups(group):
         communicator = _communicator(each, device)
         for stat in range(4):
             value = ctypes.c_uint64()
             _call("ncclCommMemStats", communicator, ctypes.c_int(stat), ctypes.byref(value))
             sums[stat] += value.value
-    return MemoryInfo(sums[_SUSPENDABLE], sums[_PERSISTENT], sums[_TOTAL], sums[_IS_SUSPENDED])
+    return MemoryInfo(suspendable=sums[0], suspended=sums[1], persistent=sums[2], total=sums[3])
 
 
 def suspend(group: Any = None, device: int = 0) -> None:

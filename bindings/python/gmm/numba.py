@@ -76,9 +76,8 @@ def _living(wanted, device, handle):
                 return context
             if wanted is not None:
                 raise RuntimeError(
-                    f"cuda.close() has reset CUDA device {device} and taken the memory of {wanted!r}: "
-                    "open a new gmm.Context and give it to gmm.numba.use(), "
-                    "or let Numba use the default context")
+                    f"cuda.close() has reset CUDA device {device} and taken the memory of {wanted!r}: open a new "
+                    "gmm.Context and give it to gmm.numba.use(), or let Numba use the default context")
             _dead.append(context)
             _default.forget(context)
         raise RuntimeError(f"CUDA device {device} is being reset while Numba allocates")
@@ -298,17 +297,6 @@ def _device_memory_size(devmem):
     return _numba_memory_size(devmem)
 
 
-def _pooling(pool):
-    """Whether arrays share driver allocations: the class attribute, else GMM_NUMBA_POOL of the environment."""
-    if pool is not None:
-        return pool
-    said = os.environ.get("GMM_NUMBA_POOL", "1")
-    if said not in ("0", "1"):
-        raise ValueError(f"GMM_NUMBA_POOL is {said!r}: 1 takes Numba's memory from gmm's pool, "
-                         "0 gives each array a driver allocation of its own")
-    return said == "1"
-
-
 class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
     """Supplies device memory. Host and managed memory is Numba's own, by HostOnlyCUDAMemoryManager."""
 
@@ -321,7 +309,12 @@ class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.pool = _pooling(self.pool)
+        if self.pool is None:
+            said = os.environ.get("GMM_NUMBA_POOL", "1")
+            if said not in ("0", "1"):
+                raise ValueError(f"GMM_NUMBA_POOL is {said!r}: 1 takes Numba's memory from gmm's pool, "
+                                 "0 gives each array a driver allocation of its own")
+            self.pool = said == "1"
         self._opening = threading.Lock()
         self._gmm = self._device = self._stream = self._limit = None  # _open() sets them
         self._reset_is_deferred = False

@@ -206,24 +206,21 @@ static PyObject *alloc(PyObject *module, PyObject *const *arguments, Py_ssize_t 
   return made;
 }
 
-/* A function's text names $module where a method's names $self. */
-#define ALLOC_ARGUMENTS                                                                                   \
-  "size, kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, comm=False, zero=False, " \
-  "name=None)\n--\n\n"
-#define ALLOC_TEXT                                                                                               \
-  "Allocates a Buffer of size bytes for first use on a stream.\n\n"                                              \
-  "kind: a Kind or its name, such as \"vmm\". tag: a Tag, its number or its name; 0: the thread's current tag. " \
-  "dedicated: a driver allocation of its own. comm: VMM memory for network libraries. zero: "                    \
-  "the bytes read as zero. name: snapshots and the report of leaks show it."
-PyDoc_STRVAR(function_doc, "alloc($module, /, " ALLOC_ARGUMENTS ALLOC_TEXT);
-PyDoc_STRVAR(alloc_doc, "alloc($self, /, " ALLOC_ARGUMENTS ALLOC_TEXT);
+PyDoc_STRVAR(
+    alloc_doc,
+    "alloc($self, /, size, kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, comm=False, "
+    "zero=False, name=None)\n--\n\n"
+    "Allocates a Buffer of size bytes for first use on a stream.\n\n"
+    "kind: a Kind or its name, such as \"vmm\". tag: a Tag, its number or its name; 0: the thread's current tag. "
+    "dedicated: a driver allocation of its own. comm: VMM memory for network libraries. zero: "
+    "the bytes read as zero. name: snapshots and the report of leaks show it.");
 PyDoc_STRVAR(heap_alloc_doc,
              "alloc($self, /, size, *, stream=None, name=None)\n--\n\nAllocates a Buffer for first use on a stream.");
 #define ALLOC(Function, Doc) \
   { "alloc", (PyCFunction)(void (*)(void))Function, METH_FASTCALL | METH_KEYWORDS, Doc }
 static PyMethodDef context_alloc_def = ALLOC(alloc_method, alloc_doc),
                    heap_alloc_def = ALLOC(alloc_method, heap_alloc_doc);
-static PyMethodDef functions[] = {ALLOC(alloc, function_doc),
+static PyMethodDef functions[] = {ALLOC(alloc, alloc_doc),
                                   {"set_default_context", set_default_context, METH_O, NULL},
                                   {"default_context", get_default_context, METH_NOARGS, NULL},
                                   {NULL, NULL, 0, NULL}};

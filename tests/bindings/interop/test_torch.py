@@ -9,6 +9,7 @@ import ctypes
 import inspect
 import json
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -181,6 +182,18 @@ def test_a_snapshot_shows_all_that_is_reserved(native):
     assert native.live() == dict(zip(held, (100, 3 * MIB, 33 * MIB)))
     for address in held:
         native.free(address)
+
+
+def test_a_snapshot_has_no_paused_memory(native, tmp_path):
+    with gmm.context().tag("of the snapshot", gmm.Contents.HOST) as tag:
+        address = native.malloc(3 * MIB)
+    with tag.paused():
+        check_segments(native.segments())
+        assert address not in native.live()
+    torch.cuda.memory._dump_snapshot(tmp_path / "snapshot")
+    segments = pickle.loads((tmp_path / "snapshot").read_bytes())["segments"]
+    assert address in {block["address"] for segment in segments for block in segment["blocks"]}
+    native.free(address)
 
 
 def test_threads_that_free_each_others_blocks_lose_none(native):
@@ -356,7 +369,7 @@ def test_a_slot_allocates_with_its_tag_and_gives_null_where_pytorch_asks_again(l
     assert address == slot(tag.number, int(gmm.Kind.VMM)) != slot(tag.number, int(gmm.Kind.DEVICE))
     allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)(address)
     deallocate = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)(
-        library.address("dealloc"))
+        ctypes.cast(library.cdll.gmm_torch_dealloc, ctypes.c_void_p).value)
     context.set_limit(8 * MIB, tag=tag)
     first = allocate(6 * MIB, 0, None)
     assert context.query(first).tag == tag.number

@@ -11,7 +11,7 @@ import functools
 import math
 import operator
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple, Sequence, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 from gmm import _native as native
 from gmm._core import sycl
@@ -20,15 +20,13 @@ from gmm._core.errors import Error
 from gmm._core.stream import as_stream, stream_number
 
 if TYPE_CHECKING:
-    from gmm._core.typing import Context, KindLike, PointerInfo, Stream, TagLike
+    from gmm._core.typing import Context, KindLike, PointerInfo, Shape, Stream, TagLike
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED, ONE_API = 1, 2, 3, 13, 14  # DLDeviceType of dlpack.h
 FLAG_READ_ONLY, FLAG_IS_COPIED = 1, 2
 HOST_DEVICE = (CPU, 0)
 DLPACK_VERSION = (1, 1)
 MAX_DIMENSIONS = 64
-
-Shape = Union[int, Sequence[int]]
 
 # Element types.
 
@@ -45,8 +43,7 @@ class Dtype(NamedTuple):
 
 
 _DTYPES = [
-    Dtype("bool", "|b1", "?", 1, 6),
-    Dtype("int8", "|i1", "b", 1, 0), Dtype("uint8", "|u1", "B", 1, 1),
+    Dtype("bool", "|b1", "?", 1, 6), Dtype("int8", "|i1", "b", 1, 0), Dtype("uint8", "|u1", "B", 1, 1),
     Dtype("int16", "<i2", "h", 2, 0), Dtype("uint16", "<u2", "H", 2, 1),
     Dtype("int32", "<i4", "i", 4, 0), Dtype("uint32", "<u4", "I", 4, 1),
     Dtype("int64", "<i8", "q", 8, 0), Dtype("uint64", "<u8", "Q", 8, 1),
@@ -408,9 +405,7 @@ class Array(Located, native.View):
         """
         self._memory.free(stream)
 
-    def close(self) -> None:
-        """free() on the stream of the allocation."""
-        self._memory.close()
+    close = free
 
     def __enter__(self) -> Array:
         return self

@@ -92,8 +92,7 @@ _CONSTANTS = {
     "GMM_TAG_DEFAULT": "DEFAULT_TAG"}
 #: Prefixes of the constants of an enumeration.
 _ENUMERATIONS = {"GMM_KIND_": "Kind.", "GMM_FD_": "FdType.", "GMM_ADVISE_": "Advice.", "GMM_CONTENTS_": "Contents.",
-                 "GMM_DEVICE_CAN_": "Capability.", "GMM_LEASE_": "LeaseState.",
-                 "GMM_WATCH_": "WatchEvent."}
+                 "GMM_DEVICE_CAN_": "Capability.", "GMM_LEASE_": "LeaseState.", "GMM_WATCH_": "WatchEvent."}
 _NAME = re.compile(r"\bgmm_[a-z_]+\b|\bGMM_[A-Z_]+")
 
 

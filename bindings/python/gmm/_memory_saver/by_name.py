@@ -63,10 +63,9 @@ def make_folder(folder=None):
 
 def main(arguments=None):
     """python -m gmm.memory_saver"""
-    parser = argparse.ArgumentParser(
-        prog="python -m gmm.memory_saver",
-        description="Makes the name torch_memory_saver gmm's: for a command and every process that it starts, or, "
-                    "without a command, by a variable for the shell: eval \"$(python -m gmm.memory_saver)\".")
+    parser = argparse.ArgumentParser(prog="python -m gmm.memory_saver", description=(
+        "Makes the name torch_memory_saver gmm's: for a command and every process that it starts, or, without a "
+        "command, by a variable for the shell: eval \"$(python -m gmm.memory_saver)\"."))
     parser.add_argument("--folder", help="where the package's links lie; default: below ~/.cache/gmm")
     actions = parser.add_subparsers(dest="action", metavar="run COMMAND...")
     run = actions.add_parser("run", help="run a command")

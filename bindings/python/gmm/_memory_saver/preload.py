@@ -72,9 +72,8 @@ def preloaded_library():
     paths = preloaded()
     if len(paths) != 1:
         raise AssertionError(
-            f"TorchMemorySaver observes invalid LD_PRELOAD: it must name {NAME} once. "
-            "Start the program inside configure_subprocess(), by "
-            f"`gmm run -- program`, or with LD_PRELOAD={find_library()} "
+            f"TorchMemorySaver observes invalid LD_PRELOAD: it must name {NAME} once. Start the program inside "
+            f"configure_subprocess(), by `gmm run -- program`, or with LD_PRELOAD={find_library()} "
             f"(LD_PRELOAD=\"{os.environ.get('LD_PRELOAD', '')}\" process_id={os.getpid()})")
     return paths[0]
 

@@ -36,13 +36,9 @@ class Turns:
 
     # Tags.
 
-    @property
-    def _context(self):
-        return self._library.context
-
     def _find(self, *names):
         wanted = {prefix + name + suffix for prefix in _PREFIXES for name in names for suffix in _SUFFIXES}
-        return [tag.number for tag in self._context.tags() if tag.name in wanted]
+        return [tag.number for tag in self._library.context.tags() if tag.name in wanted]
 
     @property
     def _is_on(self):
@@ -60,7 +56,7 @@ class Turns:
         managed = self._managed()
         if not managed or not self._in_use:
             return managed
-        return [number for number in managed if self._context.tag_info(number).paused_bytes]
+        return [number for number in managed if self._library.context.tag_info(number).paused_bytes]
 
     def _awake(self):
         asleep = self._asleep()
@@ -70,10 +66,10 @@ class Turns:
         """Sets the contents that later pauses keep; None: as the tag has it. Returns the settings that undo it."""
         before = {}
         for number, wanted in contents.items():
-            now = self._context.tag_info(number).contents
+            now = self._library.context.tag_info(number).contents
             if wanted is not None and wanted != now:
                 before[number] = now
-                Tag(self._context, number, "").update(contents=wanted)
+                Tag(self._library.context, number, "").update(contents=wanted)
         return before
 
     def _offer(self, numbers):
@@ -103,7 +99,7 @@ class Turns:
             if number in contents:
                 awake[number] = contents[number]
             else:
-                stay = stay or self._context.stats(tag=number).live_bytes > 0
+                stay = stay or self._library.context.stats(tag=number).live_bytes > 0
         if not awake:
             return
         before = self._set_contents(awake)
@@ -129,7 +125,7 @@ class Turns:
         try:
             if in_use:  # between the release and the grant others may have what is awake
                 before = self._set_contents({number: Contents.HOST for number in awake
-                                             if self._context.tag_info(number).contents == Contents.DROP})
+                                             if self._library.context.tag_info(number).contents == Contents.DROP})
             self._offer(awake + numbers)
             if in_use:  # a process that waits must not keep memory that others want
                 self.lease.release()
@@ -156,7 +152,7 @@ class Turns:
         with self._lock, contextlib.ExitStack() as undo:
             managed, awake = self._managed(), self._awake()
             others = {number: wanted for number, wanted in contents.items()
-                      if number not in managed and self._context.tag_info(number).active_bytes}
+                      if number not in managed and self._library.context.tag_info(number).active_bytes}
             dropped = [number for number, wanted in others.items() if wanted == Contents.DROP]
             kept = [number for number in others if number not in dropped]
             undo.callback(self._library.resume, kept)
@@ -182,7 +178,7 @@ class Turns:
         A name that is not offered goes as without a lease.
         """
         if self._is_on and (name is None or name in self._names):
-            numbers = self._find(name) if name else [tag.number for tag in self._context.tags()]
+            numbers = self._find(name) if name else [tag.number for tag in self._library.context.tags()]
             (self.sleep if asleep else self.wake_up)(dict.fromkeys(numbers))
         else:
             cdll = self._library.cdll

@@ -67,8 +67,7 @@ class Parcel(NamedTuple):
 
     def device_in(self, context):
         """The device of this process that is the sender's: two processes may number their devices differently."""
-        same = [device for device in range(context.info.device_count)
-                if context.device_info(device).uuid == self.uuid]
+        same = [device for device in range(context.info.device_count) if context.device_info(device).uuid == self.uuid]
         return self.device if self.device in same else next(iter(same), 0)
 
     def open(self, function, known=None):

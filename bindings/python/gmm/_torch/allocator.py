@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import sys
 from typing import Any
@@ -37,7 +38,8 @@ def use(kind: Kind | None = None) -> None:
     kind: of new memory; None: VMM, which can be paused. Later calls may change the kind.
 
     From then on gmm answers what PyTorch asks of its allocator: memory_stats() and its kin, memory_snapshot() and the
-    history, MemPool, CUDA graphs and torch.compile(mode="reduce-overhead"), sharing with other processes.
+    history, MemPool, CUDA graphs and torch.compile(mode="reduce-overhead"), sharing with other processes. A snapshot
+    has no paused memory, and the history no pause.
     torch.cuda.empty_cache() trims gmm, set_per_process_memory_fraction() sets a quota on the device, and
     record_stream() is obeyed. A tensor gets the current tag of its thread: `with gmm.context().tag("weights"):`. When
     memory runs out, PyTorch raises torch.OutOfMemoryError with gmm's reason.
@@ -106,6 +108,6 @@ def pool(tag: Tag | int | str | None = None, *, kind: Kind = Kind.VMM, use_on_oo
                            "use one of those tags")
     # Older versions of PyTorch lack the arguments: only those that differ from their defaults are passed.
     wishes = {name: value for name, value in (("use_on_oom", use_on_oom), ("no_split", no_split)) if value}
-    made = TaggedPool(_plug(allocate, lib.address("dealloc")), **wishes)
+    made = TaggedPool(_plug(allocate, ctypes.cast(lib.cdll.gmm_torch_dealloc, ctypes.c_void_p).value), **wishes)
     made.tag = number
     return made

@@ -105,10 +105,6 @@ class Library:
         if result != 0:
             raise error(what + self.error().decode(errors="replace"))
 
-    def address(self, name):
-        """The address of the function gmm_torch_NAME()."""
-        return ctypes.cast(getattr(self.cdll, "gmm_torch_" + name), ctypes.c_void_p).value
-
 
 lock = threading.RLock()  # also around work of the package that is done once, and that may take seconds
 _library = None

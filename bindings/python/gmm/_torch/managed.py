@@ -188,9 +188,8 @@ def _move(tensor, device, non_blocking):
     stream = stream_of(gpu)
     captured = capturing(gpu)
     if captured and device.type == "cpu" and not non_blocking:
-        raise RuntimeError("gmm.torch: a tensor cannot move to the host while a CUDA graph is captured, "
-                           "because the host would have to wait; "
-                           "move it before or after, or with non_blocking=True")
+        raise RuntimeError("gmm.torch: a tensor cannot move to the host while a CUDA graph is captured, because the "
+                           "host would have to wait; move it before or after, or with non_blocking=True")
     if source.type == "cuda" and device.type == "cuda":  # the other GPU must not start before this one is done
         torch.cuda.current_stream(device).wait_event(torch.cuda.current_stream(source).record_event())
         record(tensor, source, stream_of(source))
