@@ -30,7 +30,7 @@ buffer, obj = context.alloc(1 << 16, gmm.Kind.HOST, dedicated=True), bytes(8)
 #: A sample that says one of these needs a GPU or several processes: tests/bindings/interop tests what it shows.
 GPU = (".cuda", "set_enabled_uvm", "gmm.memory_saver", "gmm.nccl", "gmm.job")
 ENVIRONMENT = {**os.environ, "GMM_BACKEND": "host", "LD_LIBRARY_PATH": f"{build / 'lib'}:{ASSEMBLY.parent}",
-               "PYTHONPATH": str(PACKAGE)}
+               "PATH": f"{build / 'lib' / 'cli'}:{os.environ['PATH']}", "PYTHONPATH": str(PACKAGE)}
 
 
 def run(*commands):

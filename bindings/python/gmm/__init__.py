@@ -20,8 +20,7 @@ from gmm._core.array import Array, asarray, from_dlpack
 from gmm._core.buffer import Buffer, Heap, Pin
 from gmm._core.enums import (
     DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend,
-    Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, TicketState, Usm,
-    WatchEvent)
+    Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, TicketState, Usm, WatchEvent)
 from gmm._core.errors import ClosedError, Error
 from gmm._core.errors import ERRORS as _ERRORS
 from gmm._core.values import (
@@ -32,6 +31,7 @@ from gmm._core.tag import Tag
 from gmm._core.ticket import Ticket
 from gmm._default import array, context, empty, metrics, watch, zeros
 from gmm._native import alloc
+from gmm._report import Profile as profile, report
 
 __version__ = _native.gmm_version_string()
 globals().update(_ERRORS)

@@ -21,8 +21,7 @@ from gmm._core.ticket import Pausing, Scope, wait_in_slices
 from gmm._core.values import (
     BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, SnapshotInfo, Statistics,
     TagInfo, WatchInfo, backup_desc, compact_desc, context_desc, event_desc, heap_desc, ipc_desc, ipc_fd_desc,
-    ipc_import_desc, pin_desc, scope_desc, stream_desc, tag_desc, trace_desc,
-    watch_desc)
+    ipc_import_desc, pin_desc, scope_desc, stream_desc, tag_desc, trace_desc, watch_desc)
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -83,8 +82,7 @@ class Context(Pausing, native.Handle):
             self._held = lambda level, message: log(LogLevel(level), message)
         self._adopt(native.gmm_context_create, context_desc(
             backend=backend, host_memory=host_memory, host_devices=host_devices, no_capture=not capture,
-            strict_host=strict_host, no_leak_report=not leak_report, control=control,
-            log=None if log is None else self,
+            strict_host=strict_host, no_leak_report=not leak_report, control=control, log=None if log is None else self,
             decommit_after_ms=native.GMM_DECOMMIT_NEVER if decommit_after_ms is None else decommit_after_ms))
         contexts.add(self)
 
@@ -524,6 +522,15 @@ class Context(Pausing, native.Handle):
         """
         begin = (self, os.fsdecode(path), trace_desc(stack_bytes=stack_bytes))
         return Scope(native.gmm_trace_begin, begin, native.gmm_trace_end, (self,), self)
+
+    def _repr_html_(self):
+        """For notebooks: a bar of the live bytes, divided by tag."""
+        import html
+        tags = [] if self.closed else [(html.escape(tag.name), self.stats(tag=tag)) for tag in self.tags()]
+        parts = (f'<div title="{name}: {size(stats.live_bytes)}, {size(stats.paused_bytes)} paused" style="overflow: '
+                 f'hidden; flex: {stats.live_bytes} 0 0; background: hsl({210 + 137 * i} 60% 75%)">{name}</div>'
+                 for i, (name, stats) in enumerate(tags))
+        return f'{html.escape(repr(self))}<div style="display: flex">{"".join(parts)}</div>'
 
     def __repr__(self):
         if self.closed:

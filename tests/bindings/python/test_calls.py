@@ -5,8 +5,10 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import threading
 import time
+import types
 
 import pytest
 from checks import refused
@@ -255,22 +257,71 @@ def test_trace(context, tmp_path):
 
 
 def alloc_in_a_function(context):
-    context.alloc(12345).close()
+    return context.alloc(12345, name="<kept>")
 
 
-def test_stacks(context, tmp_path):
+@pytest.fixture
+def command(monkeypatch):
+    """The command gmm of this build, which the package finds on the PATH."""
     command = pathlib.Path(native.__file__).parents[3] / "lib/cli/gmm"
     if not command.exists():
         pytest.skip("the command gmm is not built")
+    monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
+    return command
+
+
+def test_stacks(context, tmp_path, command):
     path = tmp_path / "of.trace"
     with context.trace(path, stack_bytes=1):
-        alloc_in_a_function(context)
+        alloc_in_a_function(context).close()
     shown = subprocess.run([command, "trace", path], capture_output=True, text=True, check=True).stdout.splitlines()
     line = alloc_in_a_function.__code__.co_firstlineno
     calls = shown.index(f"{' ' * 25}alloc_in_a_function ({__file__}:{line + 1})")
     assert shown[calls + 1].startswith(f"{' ' * 25}test_stacks ({__file__}:")
     assert " alloc " in shown[calls - 1]
 
+
+def test_profile(context, tmp_path, command):
+    with gmm.profile(context=context) as profile:
+        alloc_in_a_function(context).close()
+    (nbytes, blocks, stack), = profile.top()
+    assert (nbytes, blocks) == (12345, 1) and stack.startswith(f"alloc_in_a_function ({__file__}:")
+    with gmm.profile(stacks=False, context=context) as profile, context.tag("first"):
+        kept = alloc_in_a_function(context), context.alloc(MIB)
+    assert profile.top() == [(MIB, 1, "first, DEVICE, 0, "), (12345, 1, "first, DEVICE, 0, <kept>")]
+    assert profile.top(1) == profile.top()[:1] and kept
+    page = profile.save(tmp_path / "page.html")
+    assert page == str(tmp_path / "page.html") and '"first","DEVICE",0,"<kept>",12345,1' in (
+        tmp_path / "page.html").read_text().replace("\\u003c", "<")
+    trace = pathlib.Path(profile.trace)
+    assert gmm.report(tmp_path / "same.html", trace=trace) and (tmp_path / "same.html").read_text() == (
+        tmp_path / "page.html").read_text()
+    del profile
+    assert not trace.exists()
+    refused(RuntimeError, lambda: gmm.report(tmp_path / "no" / "page.html", context=context), match="cannot be written")
+
+
+def test_report_opens_the_page(context, command, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    for variable in ("WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(variable, raising=False)
+    for screen in ("", ":0"):
+        monkeypatch.setenv("DISPLAY", screen)
+        path = pathlib.Path(gmm.report(context=context))
+        assert "gmm: who held the memory" in path.read_text() and opened == ([path.as_uri()] if screen else [])
+    for name in ("ipykernel", "IPython", "IPython.display"):
+        monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(HTML=str, display=opened.append))
+    gmm.report(context=context)
+    assert "srcdoc=\"&lt;!DOCTYPE html&gt;" in opened[1] and len(opened) == 2
+
+
+def test_the_bar_of_a_notebook(context):
+    with context.tag("<b>"), context.alloc(MIB):
+        bar = context._repr_html_()
+    assert f"1 MiB, 0 bytes paused\" style=\"overflow: hidden; flex: {MIB} 0 0" in bar and ">&lt;b&gt;</div>" in bar
+    context.close()
+    assert context._repr_html_() == "&lt;gmm.Context closed&gt;<div style=\"display: flex\"></div>"
 
 
 def test_log(context):
