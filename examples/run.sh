@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds gmm, and runs the tour in C, C++, Python, Java and C#, the ring of frames, programs
 # that share a device by leases, and the engine, which draws by Vulkan. Each runs as soon as it is built. It needs no
-# GPU: without one the host backend runs, and the tour says so.
+# GPU: without one the host backend runs, and the tour says so. The tours are recorded, and a page shows their memory.
 #
 # Usage: examples/run.sh
 #
@@ -41,6 +41,22 @@ example() {
   fi
 }
 
+# tour LANGUAGE REASON COMMAND...: an example whose processes write traces.
+traces=build/examples/traces page=$PWD/build/examples/tours.html
+tour() {
+  GMM_TRACE=$traces/$1-%p example "$@"
+}
+
+# Makes the page of all tours that ran. The traces of their second processes are smaller, and come last.
+show_tours() {
+  local files language
+  mapfile -t files < <(ls -S "$traces"/*)
+  build/lib/cli/gmm trace --view html --output "$page" "${files[@]}" || return
+  for language in "${ran[@]}"; do
+    grep -qF "\"$traces/$language-" "$page" || { echo "the page lacks the tour in $language" && return 1; }
+  done
+}
+
 python=("env" "PYTHONPATH=build/bindings/python" "$setup_venv/bin/python")
 
 # build PLACE...: these folders of the source, unless they are built.
@@ -51,8 +67,10 @@ build() {
 
 tours_in_c() {
   setup_build build examples/tour-c examples/tour-cpp || give_up "the build failed: see above"
-  example C '' build/examples/tour-c
-  example C++ '' build/examples/tour-cpp
+  rm -rf "$traces" "$page"
+  mkdir "$traces"
+  tour C '' build/examples/tour-c
+  tour C++ '' build/examples/tour-cpp
 }
 
 [ -f build/build.ninja ] || cat <<'END'
@@ -76,12 +94,13 @@ setup_configure build "${setup_options[@]}" || give_up "Meson could not configur
 
 no_python=${setup_skipped[python]:-} no_java=${setup_skipped[java]:-} no_csharp=${setup_skipped[csharp]:-}
 [ -n "$no_python" ] || build bindings/python/
-example Python "$no_python" "${python[@]}" examples/python/tour.py
+tour Python "$no_python" "${python[@]}" examples/python/tour.py
 [ -n "$no_java" ] || build bindings/java/ examples/java/
-example Java "$no_java" java -cp build/bindings/java/gmm.jar:build/examples/java/tour.jar Tour
+tour Java "$no_java" java -cp build/bindings/java/gmm.jar:build/examples/java/tour.jar Tour
 [ -n "$no_csharp" ] || build bindings/csharp/ examples/csharp/
-example 'C#' "$no_csharp" env MONO_PATH=build/bindings/csharp mono build/examples/csharp/tour.exe
+tour 'C#' "$no_csharp" env MONO_PATH=build/bindings/csharp mono build/examples/csharp/tour.exe
 build
+example "page of the tours" "${setup_skipped[cli]:-}" show_tours
 
 # The ring: its producer is in Python, its consumers in Python and Java.
 ring=()
@@ -101,4 +120,5 @@ if [ -z "$no_python${EXAMPLES_SHORT:-}" ] && compgen -G '.deps/*/ready' >/dev/nu
 fi
 
 printf 'examples/run.sh: ran %s; skipped %s; failed %s\n' "${ran[*]:-none}" "${skipped[*]:-none}" "${failed[*]:-none}"
+[ ! -f "$page" ] || echo "The tours' memory over time, their pauses, and who held the peak: $page"
 [ ${#failed[@]} = 0 ]
