@@ -61,7 +61,76 @@ const void *get_export_table(uint32_t id) {
                                   : nullptr;
 }
 
-constinit std::atomic<bool> g_was_loaded{false}, g_has_tool{false};
+// --- The memory extension's (nvtx3/nvToolsExtMem.h, nvtxDetail/nvtxExtTypes.h) ---
+
+constexpr uint16_t kMemory = 1, kCompatibility = 0x0102;  // NVTX_EXT_MODULEID_MEM, NVTX_EXT_COMPATID_MEM
+constexpr uint32_t kVirtualAddress = 1;                   // NVTX_MEM_TYPE_VIRTUAL_ADDRESS
+enum : uint32_t { kHeapRegister = 0, kHeapUnregister = 1, kRegionsRegister = 3, kRegionsUnregister = 5, kSlots = 63 };
+
+struct NvtxRangeOfMemory {
+  uint64_t size;
+  uintptr_t base;
+};
+struct NvtxHeap {
+  uint16_t compatibility = kCompatibility, struct_size = sizeof(NvtxHeap);
+  uint32_t reserved = 0;
+  uint32_t usage = 1;  // NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR
+  uint32_t type = kVirtualAddress;
+  uint64_t range_size = sizeof(NvtxRangeOfMemory);
+  const NvtxRangeOfMemory *range = nullptr;
+  uint32_t category = 0, message_type = 1;  // NVTX_MESSAGE_TYPE_ASCII
+  const char *message = "gmm";
+};
+struct NvtxRegions {
+  uint16_t compatibility = kCompatibility, struct_size = sizeof(NvtxRegions);
+  uint32_t type = kVirtualAddress;
+  void *heap = nullptr;
+  uint64_t count = 1, range_size = sizeof(NvtxRangeOfMemory);
+  const NvtxRangeOfMemory *ranges = nullptr;
+  void **handles = nullptr;
+};
+struct NvtxEndOfRegions {
+  uint16_t compatibility = kCompatibility, struct_size = sizeof(NvtxEndOfRegions);
+  uint32_t type = 1;  // NVTX_MEM_REGION_REF_TYPE_POINTER
+  uint64_t count = 1, reference_size = sizeof(uintptr_t);
+  const uintptr_t *blocks = nullptr;
+};
+struct NvtxSegment {
+  uint64_t id = 1, count = kSlots;
+  intptr_t *slots = nullptr;
+};
+struct NvtxModule {
+  uint16_t version = 3, struct_size = sizeof(NvtxModule), module = kMemory, compatibility = kCompatibility;
+  uint64_t segment_count = 1;
+  NvtxSegment *segments = nullptr;
+  intptr_t (*get_export)(uint32_t) = nullptr;
+  const void *more = nullptr;
+};
+static_assert(sizeof(NvtxHeap) == 48 && sizeof(NvtxRegions) == 48 && sizeof(NvtxEndOfRegions) == 32 &&
+              sizeof(NvtxSegment) == 24 && sizeof(NvtxModule) == 40);
+
+// The tool writes its functions there. 0 is none, and 1 one that it leaves out.
+constinit intptr_t g_memory_functions[kSlots] = {};
+
+template <typename Signature, typename... Arguments>
+auto call_memory_function(uint32_t index, Arguments... arguments) {
+  const auto domain = nullptr;
+  return reinterpret_cast<Signature *>(g_memory_functions[index])(domain, arguments...);
+}
+
+bool load_memory_extension(void *library) {
+  const auto begin = reinterpret_cast<int (*)(NvtxModule *)>(dlsym(library, "InitializeInjectionNvtxExtension"));
+  NvtxSegment segment;
+  segment.slots = g_memory_functions;
+  NvtxModule module;
+  module.segments = &segment;
+  bool has_all = begin != nullptr && begin(&module) != 0;
+  for (const uint32_t index : {kHeapRegister, kHeapUnregister, kRegionsRegister, kRegionsUnregister})
+    has_all = has_all && g_memory_functions[index] != 0 && g_memory_functions[index] != 1;
+  return has_all;
+}
+
+constinit std::atomic<bool> g_was_loaded{false}, g_has_tool{false}, g_has_memory_tool{false};
 
 }  // namespace
 
@@ -70,6 +139,7 @@ void load_nvtx() {
   if (path == nullptr || g_was_loaded.exchange(true, std::memory_order_relaxed)) return;
   void *library = dlopen(path, RTLD_LAZY);
   if (library == nullptr) return;  // as NVTX does; the tool's user sees no ranges of other libraries either
+  g_has_memory_tool.store(load_memory_extension(library), std::memory_order_release);
   const auto begin = reinterpret_cast<int (*)(const void *(*)(uint32_t))>(dlsym(library, "InitializeInjectionNvtx2"));
   if (begin == nullptr || begin(get_export_table) == 0) return;
   g_has_tool.store(g_nvtx_functions[0][kCoreRangePushEx] != nullptr && g_nvtx_functions[0][kCoreRangePop] != nullptr,
@@ -86,5 +156,30 @@ void push_nvtx_range(const char *name, uint64_t bytes) {
 }
 
 void pop_nvtx_range() { reinterpret_cast<int (*)()>(g_nvtx_functions[0][kCoreRangePop])(); }
+
+bool has_nvtx_memory_tool() { return g_has_memory_tool.load(std::memory_order_acquire); }
+
+void *begin_nvtx_allocation(uintptr_t base, uint64_t size) {
+  const NvtxRangeOfMemory range{size, base};
+  NvtxHeap heap;
+  heap.range = &range;
+  return call_memory_function<void *(void *, const NvtxHeap *)>(kHeapRegister, &heap);
+}
+
+void end_nvtx_allocation(void *allocation) { call_memory_function<void(void *, void *)>(kHeapUnregister, allocation); }
+
+void begin_nvtx_block(void *allocation, uintptr_t block, uint64_t size) {
+  const NvtxRangeOfMemory range{size, block};
+  NvtxRegions regions;
+  regions.heap = allocation;
+  regions.ranges = &range;
+  call_memory_function<void(void *, const NvtxRegions *)>(kRegionsRegister, &regions);
+}
+
+void end_nvtx_block(uintptr_t block) {
+  NvtxEndOfRegions regions;
+  regions.blocks = &block;
+  call_memory_function<void(void *, const NvtxEndOfRegions *)>(kRegionsUnregister, &regions);
+}
 
 }  // namespace gmm

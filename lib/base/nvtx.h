@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges for NVIDIA's tools, such as Nsight Systems, by NVTX version 3.
+// Ranges and blocks for NVIDIA's tools, such as Nsight Systems and compute-sanitizer, by NVTX version 3.
 //
 // A tool names its library in NVTX_INJECTION64_PATH. Each library of the process has a copy of NVTX, which gives the
 // tool a table of functions to fill in. nvtx.cpp is gmm's copy. So every build has the ranges: NVTX's own copy lies in
@@ -33,6 +33,18 @@ class NvtxRange : NoCopy {
  private:
   const bool is_open_;
 };
+
+// --- The memory extension ---
+// compute-sanitizer takes it with --nvtx yes. It reports an access to an allocation of the driver that lies in none of
+// its blocks. It refuses mapped memory.
+
+bool has_nvtx_memory_tool();
+// From now on no block lies there. NULL: the tool refuses the allocation.
+void *begin_nvtx_allocation(uintptr_t base, uint64_t size);
+// With its blocks.
+void end_nvtx_allocation(void *allocation);
+void begin_nvtx_block(void *allocation, uintptr_t block, uint64_t size);
+void end_nvtx_block(uintptr_t block);
 
 }  // namespace gmm
 #endif

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tool of NVTX sees the operations of gmm and their bytes. The tool is nvtx_tool.c, which gmm opens.
+// A tool of NVTX sees the operations of gmm and their bytes, and blocks of a GPU's DEVICE memory. The tool is
+// nvtx_tool.c, which gmm opens.
 #include "../support/gmm_test.h"
 
 extern char nvtx_tool_seen[];
@@ -28,6 +29,17 @@ VMM_CASE(a_tool_sees_operations_and_bytes) {
   FREE(block);
   CHECK(gmm_compact(context, NULL, NULL, DESC(compact_info)) >= 0);
   sees("compact", reserved);
+}
+
+CASE_OF_KINDS(a_tool_sees_blocks, 1u << GMM_KIND_DEVICE) {
+  if (backend_id() == GMM_BACKEND_HOST) SKIP("valgrind and the address sanitizer see them");
+  nvtx_tool_seen[0] = 0;
+  void *first = ALLOC(1000), *second = ALLOC(5000);
+  FREE(first, second);
+  NOTHING_STAYS();
+  CHECK_MESSAGE(strncmp(nvtx_tool_seen, "gmm growth ", 11) == 0 && strstr(nvtx_tool_seen, "(allocation ") != NULL &&
+                    strstr(nvtx_tool_seen, "{)block 1000[block 5000[]]}") != NULL,
+                "%s", nvtx_tool_seen);
 }
 
 int main(void) { return run_cases(); }

@@ -131,8 +131,8 @@ void Context::begin_checks() {
   uint32_t words = 0;
   environment_words(Variable::kDebug, &words);  // a bad value was warned of, and leaves it at 0
   core_.checks = words / 2;
-  if ((words & kOff) == 0 && core_.backend->id() == GMM_BACKEND_HOST && memory_tool::is_attached())
-    core_.checks |= kCheckTool;
+  const bool has_tool = core_.backend->id() == GMM_BACKEND_HOST ? memory_tool::is_attached() : has_nvtx_memory_tool();
+  if ((words & kOff) == 0 && has_tool) core_.checks |= kCheckTool;
   core_.gate->word.store(core_.gate_without_trace(), std::memory_order_relaxed);
 }
 

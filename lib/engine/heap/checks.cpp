@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/memory_tool.h"
+#include "base/nvtx.h"
 #include "engine/heap/block.h"
 
 namespace gmm {
@@ -38,11 +39,13 @@ HeapChecks::HeapChecks(Heap &heap)
     : HeapPart(heap),
       heap_(heap),
       is_readable_(processor_reaches(core_, options_)),
-      has_tool_(is_readable_ && options_.capture == 0 && is_on(kCheckTool)),
+      has_tool_(is_readable_ && options_.capture == 0 && is_on(kCheckTool) && memory_tool::is_attached()),
+      has_gpu_tool_(!is_readable_ && options_.capture == 0 && is_on(kCheckTool) && options_.kind == Kind::kDevice),
       quarantine_(core_.allocator),
       red_zones_(core_.allocator),
       slots_(core_),
-      looks_(core_.allocator) {}
+      looks_(core_.allocator),
+      told_(core_.allocator) {}
 
 HeapChecks::~HeapChecks() {
   if (looks_ended_ != looks_begun_) slots_.abandon();
@@ -70,8 +73,13 @@ bool HeapChecks::is_paused_in(const CheckedBlock &block) const {
 // --- Blocks ----------------------------------------------------------------------------------------------------------
 
 bool HeapChecks::allocated(const void *memory, uint64_t size, gmm_stream stream) {
-  if (!has_tool_ && red_zone() == 0) return true;
+  if (!has_tool_ && !has_gpu_tool_ && red_zone() == 0) return true;
   const LockGuard guard(mutex_);
+  const uintptr_t block = reinterpret_cast<uintptr_t>(memory);
+  if (has_gpu_tool_) {
+    if (void *allocation = allocation_of(block); allocation != nullptr) begin_nvtx_block(allocation, block, size);
+    return true;
+  }
   Block found;
   if (!find_block(core_, memory, &found) || found.paused) return false;
   const bool idle = is_idle(stream);
@@ -119,11 +127,12 @@ bool HeapChecks::freed(const CheckedBlock &block, gmm_stream stream, bool is_hel
     memory_tool::end_block(block.base(), block.bytes, is_done);
     has_allowed_free_ = has_allowed_free_ || !is_done;
   }
+  if (has_gpu_tool_) tell_free(block, stream);
   if (red_zones_.find(block.base(), of_block(block.base())) != nullptr)
     red_zones_.remove(block.base(), of_block(block.base()));
   if (!is_usable) return false;
   Quarantined freed{block, key_on(stream), false};
-  const bool poisons = is_on(kCheckPoison) && !has_tool_;
+  const bool poisons = is_on(kCheckPoison) && !has_tool_ && !has_gpu_tool_;
   if (poisons && is_done) {
     std::memset(block.entry.block, kPoisonByte, block.size);
     freed.is_poisoned = true;
@@ -253,10 +262,35 @@ static void for_each_block(Span &span, Fn fn) {
 
 void HeapChecks::added(ByteRange range) {
   if (has_tool_ && !is_allowed_) memory_tool::forbid(range.base, range.size);
+  if (!has_gpu_tool_ || !told_.reserve(told_.size() + 1)) return;
+  if (void *handle = begin_nvtx_allocation(range.base, range.size); handle != nullptr)
+    told_.push_back_reserved(ToldAllocation{range.base, handle});
 }
 
 void HeapChecks::removed(ByteRange range) {
   if (has_tool_) memory_tool::allow(range.base, range.size);
+  for (uint64_t i = told_.size(); i-- > 0;) {
+    if (told_[i].base != range.base) continue;
+    end_nvtx_allocation(told_[i].handle);
+    told_.erase(i);
+  }
+}
+
+// The GPU's tool looks at an access when it happens, and the stream may still use the block.
+void HeapChecks::tell_free(const CheckedBlock &block, gmm_stream stream) {
+  if (allocation_of(block.base()) == nullptr || !may_queue_on(stream)) return;
+  mutex_.begin_operation();
+  const bool is_done = core_.backend->stream_synchronize(options_.device, stream).ok();
+  mutex_.end_operation();
+  if (is_done) end_nvtx_block(block.base());
+}
+
+// NULL: the tool does not know it.
+void *HeapChecks::allocation_of(uintptr_t block) const {
+  const Extent *extent = core_.page_map.find_extent(block);
+  for (const ToldAllocation &each : told_)
+    if (extent != nullptr && each.base == base_of(*extent)) return each.handle;
+  return nullptr;
 }
 
 void HeapChecks::begin_operation() {
@@ -276,11 +310,12 @@ void HeapChecks::end_operation() {
 
 void HeapChecks::end_blocks() {
   dropped();
-  if (!has_tool_) return;
-  heap_.for_each_region([](Region &region) {
-    for_each_span(region, [](Span &span) {
-      for_each_block(span, [](uintptr_t block, uint64_t bytes, uint64_t size) {
-        if (size != 0) memory_tool::end_block(block, bytes, true);
+  if (!has_tool_ && !has_gpu_tool_) return;
+  heap_.for_each_region([this](Region &region) {
+    for_each_span(region, [this](Span &span) {
+      for_each_block(span, [this](uintptr_t block, uint64_t bytes, uint64_t size) {
+        if (size != 0 && has_gpu_tool_ && allocation_of(block) != nullptr) end_nvtx_block(block);
+        if (size != 0 && has_tool_) memory_tool::end_block(block, bytes, true);
       });
     });
   });

@@ -5,7 +5,8 @@
 //   poison      a free fills the block
 //   guard       a VMM block has a mapping of its own, and unmapped addresses behind that
 //   quarantine  freed blocks wait here before they go back to the heap, the oldest first; writes to poison are found
-//   tool        valgrind or the address sanitizer reports accesses to memory of no live block
+//   tool        valgrind or the address sanitizer reports accesses to memory of no live block; compute-sanitizer does
+//               so for DEVICE memory of a GPU (base/nvtx.h)
 //
 // While Core::checks names any, the gate is kGateChecked: each alloc and free takes the slow path, which calls these
 // functions. The memory of a graph is not checked. A tool takes the place of red zones and poison.
@@ -98,6 +99,10 @@ class HeapChecks : HeapPart {
     uint64_t poison, red_zone;  // bytes
     uint64_t streams, stamp;    // as of memory that was freed behind the copy
   };
+  struct ToldAllocation {
+    uintptr_t base;
+    void *handle;
+  };
   static constexpr uint64_t kLooks = 2048, kSlot = 2048, kLooksAtOnce = 64;
   bool is_on(uint32_t check) const { return (core_.checks & check) != 0; }
   bool is_idle(gmm_stream stream) const;
@@ -111,17 +116,21 @@ class HeapChecks : HeapPart {
   void find_wrong(const CheckedBlock &block, uintptr_t at, uint64_t poison, uint64_t red_zone) const;
   void begin_look(const Quarantined &freed);
   void forbid_free_memory();
+  void tell_free(const CheckedBlock &block, gmm_stream stream);
+  void *allocation_of(uintptr_t block) const;
 
   Heap &heap_;
   const bool is_readable_;  // by the processor
   const bool has_tool_;
+  const bool has_gpu_tool_;
   bool is_allowed_ = false;        // all memory, by an operation
   bool has_allowed_free_ = false;  // queued work may use memory that was freed
   Vector<Quarantined> quarantine_;
   uint64_t first_ = 0, quarantined_bytes_ = 0;  // the oldest; of all
   HashTable<RedZone> red_zones_;
   StagingBuffer slots_;
-  Vector<Look> looks_;  // a ring of kLooks, as the slots are
+  Vector<Look> looks_;           // a ring of kLooks, as the slots are
+  Vector<ToldAllocation> told_;  // to the GPU's tool
   uint64_t looks_begun_ = 0, looks_ended_ = 0;
 };
 
