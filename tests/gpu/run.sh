@@ -93,6 +93,21 @@ preload_library() {
   alone "$name, regions" 90 env "${options[@]}" "$build/lib/cli/gmm" run --regions -- "$work/user_$1" regions taken
 }
 
+# past_block KIND MISTAKE RESULT WORDS COMMAND...: the command runs past_block.cu. It ends with the result, and prints
+# the words: none, where they are empty.
+past_block() {
+  local kind=$1 mistake=$2 result=$3 words=$4
+  shift 4
+  # shellcheck disable=SC2016 # expanded by the inner shell
+  alone "a write ${mistake/inside/inside of} a $kind block, ${*:-no tool}" 60 bash -c '
+    words=$1 result=$2 kind=$3 mistake=$4
+    shift 4
+    "$@" "$past_block" "$kind" "$mistake" 2>&1 | tee "$past_block.log"
+    [ "${PIPESTATUS[0]}" = "$result" ] || exit 1
+    if [ -n "$words" ]; then grep -q "$words" "$past_block.log"; else ! grep -qE "Invalid|gmm warning" "$past_block.log"; fi
+  ' bash "$words" "$result" "$kind" "$mistake" env "$@"
+}
+
 # --- right or wrong: side by side -------------------------------------------------------------------------------
 # The longest first.
 mapfile -t files < <(printf '%s\n' tests/bindings/python/test_*.py | grep -v test_suspend) # it fills the device
@@ -133,6 +148,21 @@ for path in "${apart[@]}"; do alone "interface: ${path##*/}" $((150 * gpus)) "$p
 interop alone torch_pauses torch 300
 interop alone memory_saver torch 250
 for kind in shared static; do preload_library $kind; done
+export past_block=$work/past_block
+if [ -z "$fake" ] && wanted 'a write' && command -v compute-sanitizer >/dev/null &&
+  build_step 'past_block' 60 nvcc -std=c++20 -lineinfo -Iinclude tests/gpu/past_block.cu -L"$build/lib" -lgmm \
+    -o "$past_block"; then
+  tool=(compute-sanitizer --error-exitcode 9)
+  for kind in device vmm; do
+    past_block $kind inside 0 '' "${tool[@]}"
+    past_block $kind past 0 'wrote past the end of block' GMM_DEBUG=redzone
+    past_block $kind freed 0 'wrote after its free to block' GMM_DEBUG=poison,quarantine
+  done
+  past_block device past 9 'is 1 bytes after the nearest allocation at .* of size 1,000 bytes' "${tool[@]}"
+  past_block device freed 9 'Invalid __global__ write' "${tool[@]}"
+else
+  row SKIP 'a write past a block' 0 'it needs a GPU, nvcc and compute-sanitizer'
+fi
 if with_library torch; then
   alone 'training GPT-2 small' 60 "$python" tests/gpu/train_gpt2.py ${fake:+--rehearse}
 fi
