@@ -124,7 +124,7 @@ gmm_result gmm_trace_begin(gmm_context *context, const char *path, const gmm_tra
     gmm_trace_desc copy;
     GMM_TRY(check_not_null(path, "gmm_trace_begin", "path"));
     GMM_TRY(read_checked(desc, 0, &copy));
-    return context->trace().begin(path, copy.stack_bytes);
+    return context->begin_trace(path, copy.stack_bytes);
   });
 }
 

@@ -79,7 +79,14 @@ static int32_t write_text(void *user, const char *text, uint64_t size) {
 }
 
 int command_snapshot(const struct options *options) {
-  if (options->process != 0) return snapshot_process(options);
+  if (options->process != 0 && options->view == NULL) return snapshot_process(options);
+  if (options->view != NULL) {
+    struct options moment = *options;
+    moment.seconds = 0;
+    if (options->process != 0) return command_trace(&moment);
+    fprintf(stderr, "gmm: snapshot: --view is for a process, by --pid; `gmm trace` shows a trace\n");
+    return EXIT_USAGE;
+  }
   static uint64_t default_stream;
   static struct trace_tag default_tag = {GMM_TAG_DEFAULT, "default"};
   struct trace trace = {.streams = &default_stream, .stream_count = 1, .tags = &default_tag, .tag_count = 1};

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "base/call_stack.h"
 #include "base/hash_table.h"
@@ -59,6 +60,7 @@ struct reader {
   uint32_t stream_slots[TRACE_STREAM_SLOTS] = {};
   heap_slot heap_slots[TRACE_HEAP_SLOTS] = {};
   uint64_t stack = 0, stands_for = 0;  // of the next alloc or failure
+  bool is_live = false;                // the next alloc was before the trace
   gmm::Vector<uint64_t> addresses;     // of stacks, or TRACE_INTERPRETED and a frame's number
   gmm::HashTable<numbered> stacks{gmm::HostAllocator()};
   gmm::HashTable<numbered> frames{gmm::HostAllocator()};  // by what stands in stacks
@@ -207,6 +209,7 @@ const char *read_short(reader *reader, uint64_t first, uint64_t second) {
     const heap_slot &heap = reader->heap_slots[second >> 48 & 0xff];
     event.size = second & ((UINT64_C(1) << 48) - 1);
     event.log2_alignment = second >> 56 & 0x3f;
+    event.was_live = std::exchange(reader->is_live, false);
     event.kind = heap.kind;
     event.device = heap.device;
     event.tag = heap.tag;
@@ -269,6 +272,9 @@ const char *read_long(reader *reader, uint8_t type, const uint64_t *values, uint
   const char *wrong = nullptr;
   switch (type) {
     case TRACE_TIME:
+      return nullptr;
+    case TRACE_LIVE:
+      reader->is_live = true;
       return nullptr;
     case TRACE_THREAD:
       reader->thread = static_cast<uint32_t>(values[0]);
@@ -365,6 +371,7 @@ const char *read_block(reader *reader, const unsigned char *block, uint32_t size
   const uint64_t begin = reader->offset;
   reader->thread = 0;
   reader->stack = 0;
+  reader->is_live = false;
   std::memset(reader->stream_slots, 0, sizeof reader->stream_slots);
   for (heap_slot &heap : reader->heap_slots) heap = heap_slot{};
   for (uint32_t at = 0; size - at >= 8 && block[at] != 0;) {
@@ -458,6 +465,7 @@ const char *resolve_stacks(reader *reader) {
 struct live_block {
   uint64_t address;
   uint32_t block;
+  bool was_live;
 };
 
 bool names_block(const trace_event &event) {
@@ -476,7 +484,8 @@ class Order {
     return live_.find(address, [address](const live_block &each) { return each.address == address; });
   }
   bool is_possible(const trace_event &event) {
-    return !names_block(event) || (find(event.address) != nullptr) == (event.type != TRACE_ALLOC);
+    const live_block *live = names_block(event) ? find(event.address) : nullptr;
+    return !names_block(event) || (event.type == TRACE_ALLOC ? live == nullptr || live->was_live : live != nullptr);
   }
   void choose(trace_event *events, uint64_t count, uint64_t at);
   const char *add_free(const live_block &live, trace_event of);
@@ -520,14 +529,14 @@ const char *Order::end(uint64_t address, const trace_event &of) {
 
 const char *Order::add_alloc(trace_event event) {
   if (event.address == 0) return "a block is at address 0";
-  if (find(event.address) != nullptr) {
-    if (trace_->ended && trace_->lost == 0) return "an allocation is at the address of a live block";
-    ++presumed_;
+  if (const live_block *live = find(event.address)) {
+    if (trace_->ended && trace_->lost == 0 && !live->was_live) return "an allocation is at the address of a live block";
+    presumed_ += !live->was_live;
     if (const char *wrong = end(event.address, event)) return wrong;
   }
   event.block = trace_->block_count++;
   if (!live_.reserve()) return no_memory;
-  live_.add(event.address, live_block{event.address, event.block});
+  live_.add(event.address, live_block{event.address, event.block, event.was_live != 0});
   return add_event(trace_, event);
 }
 

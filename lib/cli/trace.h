@@ -29,7 +29,7 @@ struct trace_event {
   gmm_device device; /* a place: of an alloc, held bytes, a failure */
   uint16_t kind;     /* a place: gmm_kind; UNSPECIFIED in a text, and of a failure without a heap */
   uint8_t type;      /* enum trace_type */
-  uint8_t log2_alignment;
+  uint8_t log2_alignment : 7, was_live : 1; /* of an alloc; 1: from before the trace */
 };
 #define TRACE_NO_TAG UINT32_MAX
 

@@ -50,7 +50,7 @@ static void *free_all(void *blocks) {
 
 CASE_OF_KINDS(traces_hold_every_event, ALL_KINDS) {
   new_path();
-  void *before = ALLOC(5000);  // not in the trace, but its free
+  void *before = ALLOC(5000);
   RESULT(gmm_trace_end(context), GMM_ERROR_UNBALANCED);
   MUST(gmm_trace_begin(context, path, NULL));
   RESULT(gmm_trace_begin(context, path, NULL), GMM_ERROR_BUSY);
@@ -71,7 +71,7 @@ CASE_OF_KINDS(traces_hold_every_event, ALL_KINDS) {
   OK(gmm_trim(context, NULL, &trimmed));
   OK(gmm_trace_end(context));
   RESULT(gmm_trace_end(context), GMM_ERROR_UNBALANCED);
-  read_trace(600, 551, bytes + 400000, 1);
+  read_trace(601, 551, bytes + 405000, 0);
   CHECK_EQUAL(file.ended, 1);
   CHECK_EQUAL(file.process, getpid());
   CHECK_EQUAL(events_of(TRACE_USE), 1);
@@ -82,7 +82,7 @@ CASE_OF_KINDS(traces_hold_every_event, ALL_KINDS) {
     const struct trace_event *event = &file.events[i];
     if (event->type == TRACE_TRIM) CHECK_EQUAL(event->size, trimmed);
     if (event->type == TRACE_USE) CHECK_EQUAL(event->address, (uintptr_t)blocks[199]);
-    if (event->type != TRACE_ALLOC || event->thread != file.events[0].thread) continue;
+    if (event->type != TRACE_ALLOC || event->was_live || event->thread != file.events[0].thread) continue;
     if (seen < 200) {
       CHECK_EQUAL(event->address, (uintptr_t)blocks[seen]);
       CHECK_EQUAL(file.streams[event->stream], seen % 3 ? (uintptr_t)stream : 0);
@@ -92,7 +92,7 @@ CASE_OF_KINDS(traces_hold_every_event, ALL_KINDS) {
     ++seen;
   }
   FREE_ALL(blocks + 150, 50);
-  read_trace(600, 551, bytes + 400000, 1);  // nothing came after the end
+  read_trace(601, 551, bytes + 405000, 0);  // nothing came after the end
   RESULT(gmm_trace_begin(context, "/no/such/directory/trace", NULL), GMM_ERROR_IO);
   CHECK(strstr(gmm_last_error_message(), "/no/such/directory/trace") != NULL);
   MUST(gmm_trace_begin(context, path, NULL));  // a new trace starts afresh
@@ -106,6 +106,38 @@ CASE_OF_KINDS(traces_hold_every_event, ALL_KINDS) {
   CHECK_EQUAL(events_of(TRACE_HEAP_CREATED), 1);
   CHECK_EQUAL(events_of(TRACE_HEAP_DESTROYED), 1);
   CHECK_EQUAL(events_of(TRACE_RESET), 1);
+  unlink(path);
+}
+
+// A trace that ends at once is a snapshot.
+CASE_OF_KINDS(live_blocks_begin_it, ALL_KINDS) {
+  new_path();
+  const gmm_tag tag = make_tag("before", GMM_CONTENTS_DROP);
+  const gmm_pause_desc desc = one_tag(&tag);
+  void *blocks[] = {ALLOC_TAG(3 * MIB, tag), ALLOC_TAG(1000, tag)};
+  FREE(ALLOC_TAG(2000, tag));
+  OK(gmm_name(context, blocks[1], "small"));
+  const bool pauses = kind == GMM_KIND_VMM && (device_info.capabilities & GMM_DEVICE_CAN_PAUSE) != 0;
+  if (pauses) OK(gmm_pause(context, &desc, NULL));
+  MUST(gmm_trace_begin(context, path, NULL));
+  OK(gmm_trace_end(context));
+  read_trace(2, 0, 3 * MIB + 1000, 0);
+  CHECK_EQUAL(events_of(TRACE_BLOCK_NAME), 1);
+  CHECK_EQUAL(events_of(TRACE_HELD), 1);
+  for (size_t i = 0; i < file.count; ++i) {
+    const struct trace_event *event = &file.events[i];
+    CHECK_EQUAL(event->time, 0);
+    if (event->type == TRACE_HELD) CHECK_EQUAL(event->value != 0, pauses);
+    if (event->type == TRACE_BLOCK_NAME) CHECK(strcmp(file.names[event->value], "small") == 0);
+    if (event->type != TRACE_ALLOC) continue;
+    CHECK_EQUAL(event->was_live, 1);
+    CHECK_EQUAL(event->address, (uintptr_t)blocks[event->size == 1000]);
+    CHECK_EQUAL(event->kind, kind);
+    CHECK_EQUAL(event->device, device);
+    CHECK_EQUAL(file.tags[event->tag].number, tag);
+  }
+  if (pauses) OK(gmm_resume(context, &desc, NULL));
+  FREE_ALL(blocks, 2);
   unlink(path);
 }
 

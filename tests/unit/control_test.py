@@ -4,6 +4,7 @@
 Usage: control_test.py GMM CONTROLLED FAKE_CUDA FAKE_NVML      the folders of the two libraries
 """
 
+import csv
 import json
 import os
 import pathlib
@@ -120,6 +121,10 @@ class Test:
         tap.check(all(mine[key] == sum(heap[key] for heap in heaps)
                       for key in ("live_bytes", "reserved_bytes", "paused_bytes"))
                   and mine["live_bytes"] == 32 * MIB and mine["command"] != "", "its sums are those of ps", [str(mine)])
+        rows_of_csv = csv.DictReader(self.expect("the same for a viewer", 0, "live", "snapshot", *self.target, "--view",
+                                                 "csv").splitlines())
+        live = [int(row["bytes"]) for row in rows_of_csv if row["event"] == "live"]
+        tap.check(sum(live) == 32 * MIB, "it has the live blocks", [str(live)])
         note = [row["note"] for (process, *_), row in rows.items() if process == silent.pid]
         tap.check(len(note) == 1 and "GMM_CONTROL=1" in note[0], "a process without control is listed", note)
         self.expect("it is not asked", 1, "GMM_CONTROL=1", "snapshot", "--pid", str(silent.pid))

@@ -84,18 +84,13 @@ class Profile {
 
 bool Profile::add(uint32_t index, uint64_t moment) {
   const trace &of = input_.traces[index];
-  Vector<uint8_t> paused;  // by tag, at the moment
-  for (uint32_t i = 0; i < of.tag_count; ++i) is_whole_ = paused.push_back(0) && is_whole_;
   view_input until = input_;
   until.choice.to = moment;
   Walk walk(until, index);
   WalkGroups groups;
   while (is_whole_ && walk.next()) {
     const trace_event &event = walk.event();
-    if (event.type == TRACE_PAUSE || event.type == TRACE_RESUME)
-      for (uint32_t i = 0; i < of.tag_count; ++i)
-        if (event.tag == TRACE_NO_TAG || event.tag == i) paused[i] = event.type == TRACE_PAUSE;
-    if (event.type != TRACE_ALLOC || !counts(of, event)) continue;
+    if (event.type != TRACE_ALLOC || event.was_live != 0 || !counts(of, event)) continue;
     WalkGroup &group = group_of(*walk.block(), GroupBy::kBoth, &groups);
     group.allocated += blocks_of(event);
     group.allocated_bytes += bytes_of(event);
@@ -110,7 +105,10 @@ bool Profile::add(uint32_t index, uint64_t moment) {
   is_whole_ = is_whole_ && groups.is_whole() && !walk.is_out_of_memory();
   for (uint64_t i = 0; i < groups.items().size() && is_whole_; ++i) {
     const trace_event &place = *groups.items()[i].block.alloc;
-    put(of, groups.items()[i], place.kind == GMM_KIND_VMM && paused[place.tag] != 0);
+    const bool is_paused = std::any_of(walk.bytes().begin(), walk.bytes().end(), [&](const WalkBytes &each) {
+      return each.device == place.device && each.tag == place.tag && each.paused != 0;
+    });
+    put(of, groups.items()[i], place.kind == GMM_KIND_VMM && is_paused);
   }
   mappings_ += of.module_count;
   return is_whole_;

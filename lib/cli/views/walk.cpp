@@ -17,6 +17,7 @@ uint64_t first_epoch(const view_input &input) {
 }
 
 const char *event_name(const trace_event &event) {
+  if (event.was_live != 0) return "live";
   static constexpr const char *kNames[] = {
       nullptr, "alloc",        "free",           "use",  "pause",        "resume", "trim",  "compact",
       "reset", "heap created", "heap destroyed", "name", "thread ended", nullptr,  nullptr, nullptr,

@@ -129,7 +129,7 @@ int for_each_event(const view_input &input, uint32_t index, Fn fn) {
 inline bool is_operation(const trace_event &event) {
   return (event.type >= TRACE_PAUSE && event.type <= TRACE_COMPACT) || event.type == TRACE_MOVE;
 }
-// "alloc", "free", ... ; "event" for types that this release does not know.
+// "alloc", "live", "free", ... ; "event" for types that this release does not know.
 const char *event_name(const trace_event &event);
 const char *tag_name(const trace &of, uint32_t index);
 // "DEVICE", ...; "" of memory without a kind.

@@ -104,7 +104,7 @@ Status Context::init(const gmm_context_desc &desc) {
   load_nvtx();
   begin_checks();
   core_.log.write(LogLevel::kInfo, "Backend %s, %u devices.", core_.backend->name(), device_count_);
-  begin_trace();
+  begin_trace_of_environment();
   GMM_TRY(decommit_.init());
   if (metrics_.begin_file())
     decommit_.set_job([](void *metrics) { static_cast<Metrics *>(metrics)->write_file(); }, &metrics_);
@@ -138,7 +138,7 @@ void Context::begin_checks() {
 
 // As GMM_TRACE says. A "%p" in it becomes the process id, so that a program's children have files of their own. So does
 // each further context of the process, by its number.
-void Context::begin_trace() {
+void Context::begin_trace_of_environment() {
   const char *asked = environment_text(Variable::kTrace);
   if (asked == nullptr) return;
   char number[16] = "";
@@ -156,6 +156,20 @@ void Context::begin_trace() {
     core_.log.complain("GMM_TRACE: the path is longer than %zu bytes.", sizeof path - 1);
   else if (!trace_.begin(path, stack_bytes).ok())
     core_.log.complain("GMM_TRACE: %s", last_message());
+}
+
+Status Context::begin_trace(const char *path, uint64_t stack_bytes) {
+  GMM_TRY(trace_.begin(path, stack_bytes));
+  const Status status = heaps_.for_each([&](Heap &heap) -> Status {
+    Snapshot copy(core_.allocator);
+    GMM_TRY(copy.copy_heap(heap, *tags_.get(heap.options().tag)));
+    trace_.lived(heap, copy);
+    return Status();
+  });
+  if (status.ok()) return status;
+  MessageGuard message_guard;
+  trace_.end().ignore();
+  return status;
 }
 
 void Context::release() {

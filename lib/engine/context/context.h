@@ -100,6 +100,9 @@ class Context : NoCopy {
   Status set_decommit(uint64_t milliseconds) { return decommit_.set(milliseconds); }
   Status watch(const gmm_watch_desc &desc, gmm_watcher **out) { return watchers_.add(this, desc, out); }
 
+  // gmm_trace_begin(): with the blocks that are live.
+  Status begin_trace(const char *path, uint64_t stack_bytes);
+
   // --- Memory ----------------------------------------------------------------------------------------------
   // The shared heap of a kind, device and tag; made at its first use.
   Status heap_for(Kind kind, Device device, gmm_tag tag, Heap **out);
@@ -154,7 +157,7 @@ class Context : NoCopy {
  private:
   Status init(const gmm_context_desc &desc);
   void begin_checks();
-  void begin_trace();
+  void begin_trace_of_environment();
   Status allow_control();
   void report_leaks();
   void end();

@@ -31,8 +31,11 @@
  * With stacks of some allocations only, an alloc's stack stands for more bytes than its own, so that the sum over all
  * that have one estimates the bytes of all.
  *
- * Of the calls that fail, those are recorded that ask for memory or change many blocks (TRACE_FAILED). The frees of
- * blocks from before the trace are recorded.
+ * A trace begins with the blocks that are live then. TRACE_LIVE stands before the alloc of each, which has the time of
+ * the beginning. A call of another thread at that time may be missing, or an alloc may stand there twice: another alloc
+ * at the address of such a block takes its place.
+ *
+ * Of the calls that fail, those are recorded that ask for memory or change many blocks (TRACE_FAILED).
  *
  * The record TRACE_END is the last one. Without it the program ended first. If it counts missing events, or is missing,
  * an alloc may come at an address where a block lives, because its free is among the missing events.
@@ -92,7 +95,8 @@ enum trace_type {
   TRACE_FRAME = 21,  /* number, line, name, file: to the end of the record */
   TRACE_STACK = 22,  /* number; the rest of the record: return addresses, or TRACE_INTERPRETED and a frame's number */
   TRACE_AT = 23,     /* number of the stack, bytes that it stands for */
-  TRACE_MODULE = 24  /* number, the file's shift, begin, end, bytes of the build-id, it in 4 words, path as a text */
+  TRACE_MODULE = 24, /* number, the file's shift, begin, end, bytes of the build-id, it in 4 words, path as a text */
+  TRACE_LIVE = 25    /* the next alloc of the same block was before the trace began */
 };
 #define TRACE_EVERY_TAG UINT64_MAX
 #define TRACE_INTERPRETED (UINT64_C(1) << 63)

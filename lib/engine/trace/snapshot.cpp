@@ -71,7 +71,7 @@ Status Snapshot::copy_heap(Heap &heap, const Tag &tag) {
   copy.blocks_end = blocks_.size();
   if (good && heaps_.push_back(copy)) return Status();
   blocks_.truncate(heaps_.empty() ? 0 : heaps_.back().blocks_end);
-  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_snapshot_create: no host memory for the copy of a heap.");
+  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the copy of a heap.");
 }
 
 Status Snapshot::take(Core &core, HeapSet &heaps, const TagTable &tags, const gmm_scope_desc &scope) {

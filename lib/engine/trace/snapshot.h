@@ -19,13 +19,21 @@ class Snapshot {
   explicit Snapshot(const HostAllocator &allocator)
       : heaps_(allocator), extents_(allocator), blocks_(allocator), names_(allocator), devices_(allocator) {}
 
-  // Copies the heaps of a checked scope, each under its own lock. OUT_OF_HOST_MEMORY.
+  // Copies a heap, under its lock. OUT_OF_HOST_MEMORY.
+  Status copy_heap(Heap &heap, const Tag &tag);
+  // Copies the heaps of a checked scope. OUT_OF_HOST_MEMORY.
   Status take(Core &core, HeapSet &heaps, const TagTable &tags, const gmm_scope_desc &scope);
   // Asks the driver what is in use of each device that has a heap. OUT_OF_HOST_MEMORY.
   Status add_devices(Backend &backend);
   void query(gmm_snapshot_info *out) const;
   uint64_t block_count() const { return blocks_.size(); }
   uint64_t extent_count() const { return extents_.size(); }
+  // fn(const void *memory, uint64_t size, const char *name) for each block.
+  template <typename Fn>
+  void for_each_block(Fn fn) const {
+    for (const BlockCopy &block : blocks_)
+      fn(reinterpret_cast<const void *>(block.address), block.size, name_of(block));
+  }
   // *heap: the heap of the block if a user made it; only a name for it, as it may have ended since.
   void query_block(uint64_t index, gmm_block_info *out, Heap **heap) const;
   void query_extent(uint64_t index, gmm_extent_info *out, Heap **heap) const;
@@ -77,7 +85,6 @@ class Snapshot {
 
   const char *name_of(const BlockCopy &block) const { return block.name == 0 ? "" : names_[block.name - 1].text; }
   bool copy_span(Span &span, Heap &of, bool paused);
-  Status copy_heap(Heap &heap, const Tag &tag);
 
   static constexpr uint32_t kMostLines = 32;
   gmm_backend backend_ = GMM_BACKEND_AUTO;

@@ -10,6 +10,7 @@
 #include "base/process.h"
 #include "base/thread.h"
 #include "engine/heap/thread_cache.h"
+#include "engine/trace/snapshot.h"
 
 namespace gmm {
 
@@ -78,7 +79,7 @@ Status Trace::begin(const char *path, uint64_t stack_bytes) {
   header.block_bytes = TRACE_BLOCK_BYTES;
   header.clock_hertz = has_counter_ ? hertz : 1000000000;
   for (clock_shift_ = 0; header.clock_hertz > 200'000'000; ++clock_shift_) header.clock_hertz /= 2;
-  header.begin_time = now();
+  header.begin_time = begin_time_ = now();
   header.begin_epoch = epoch_ns();
   header.process = static_cast<uint32_t>(process_number());
   header.stack_bytes = std::min(stack_bytes, kMaxSize);
@@ -103,6 +104,7 @@ Status Trace::begin(const char *path, uint64_t stack_bytes) {
   }
   begun_ = true;
   core_.gate->word.store(kGateWatched, std::memory_order_seq_cst);
+  pass_barrier();  // a thread that has made or freed a block and now looks at the gate: lived() finds what it did
   return Status();
 }
 
@@ -296,6 +298,24 @@ inline void Trace::put_short(TraceBuffer &buffer, trace_type type, uint64_t time
   ++buffer.at;
 }
 
+inline void Trace::put_changes(TraceBuffer &buffer, uint64_t time, Heap &heap) {
+  const uint64_t number = heap.fast.serial, slot = number % TRACE_HEAP_SLOTS;
+  if (__builtin_expect(buffer.heaps[slot] != number, 0)) put_heap(buffer, time, heap);
+  if (__builtin_expect(buffer.held[slot] != heap.own_quota().held(), 0)) put_held(buffer, time, heap);
+}
+
+inline void Trace::put_alloc(TraceBuffer &buffer, uint64_t time, const Heap &heap, const void *memory, uint64_t size,
+                             uint64_t alignment, uint32_t flags, gmm_stream stream) {
+  const uint64_t first = short_record(buffer, TRACE_ALLOC, time, memory, stream);
+  const uint64_t log2_alignment = alignment > 1 ? static_cast<uint64_t>(std::countr_zero(alignment)) : 0;
+  buffer.at[1] = size | heap.fast.serial % TRACE_HEAP_SLOTS << 48 | log2_alignment << 56 |
+                 uint64_t{(flags & GMM_ALLOC_DEDICATED) != 0} << 62 | uint64_t{(flags & GMM_ALLOC_ZERO) != 0} << 63;
+  std::atomic_signal_fence(std::memory_order_release);
+  buffer.at[0] = first;
+  std::atomic_signal_fence(std::memory_order_release);
+  buffer.at += 2;
+}
+
 void Trace::allocated(Heap &heap, const void *memory, uint64_t size, uint64_t alignment, uint32_t flags,
                       gmm_stream stream) {
   TraceBuffer *buffer = enter();
@@ -310,20 +330,27 @@ void Trace::allocated(Heap &heap, const void *memory, uint64_t size, uint64_t al
   }
   const uint64_t time = now();
   if (has_place(*buffer)) {
-    const uint64_t number = heap.fast.serial;
-    if (__builtin_expect(buffer->heaps[number % TRACE_HEAP_SLOTS] != number, 0)) put_heap(*buffer, time, heap);
-    if (__builtin_expect(buffer->held[number % TRACE_HEAP_SLOTS] != heap.own_quota().held(), 0))
-      put_held(*buffer, time, heap);
+    put_changes(*buffer, time, heap);
     if (__builtin_expect(stack != 0, 0)) put(*buffer, TRACE_AT, time, {stack, stands_for});
-    const uint64_t first = short_record(*buffer, TRACE_ALLOC, time, memory, stream);
-    const uint64_t log2_alignment = alignment > 1 ? static_cast<uint64_t>(std::countr_zero(alignment)) : 0;
-    buffer->at[1] = size | number % TRACE_HEAP_SLOTS << 48 | log2_alignment << 56 |
-                    uint64_t{(flags & GMM_ALLOC_DEDICATED) != 0} << 62 | uint64_t{(flags & GMM_ALLOC_ZERO) != 0} << 63;
-    std::atomic_signal_fence(std::memory_order_release);
-    buffer->at[0] = first;
-    std::atomic_signal_fence(std::memory_order_release);
-    buffer->at += 2;
+    put_alloc(*buffer, time, heap, memory, size, alignment, flags, stream);
   }
+  leave(*buffer);
+}
+
+void Trace::lived(Heap &heap, const Snapshot &copy) {
+  TraceBuffer *buffer = enter();
+  if (buffer == nullptr) return;
+  if (has_place(*buffer)) {
+    put_changes(*buffer, begin_time_, heap);
+    put_held(*buffer, begin_time_, heap);
+  }
+  copy.for_each_block([&](const void *memory, uint64_t size, const char *name) {
+    if (!has_place(*buffer)) return;
+    put_changes(*buffer, begin_time_, heap);
+    put(*buffer, TRACE_LIVE, begin_time_, {});
+    put_alloc(*buffer, begin_time_, heap, memory, size, 0, 0, GMM_STREAM_DEFAULT);
+    if (*name != '\0' && has_place(*buffer)) put(*buffer, TRACE_BLOCK_NAME, begin_time_, {number_of(memory)}, name);
+  });
   leave(*buffer);
 }
 
@@ -373,8 +400,8 @@ void Trace::held(Heap &heap) {
   TraceBuffer *buffer = enter();
   if (buffer == nullptr) return;
   if (has_place(*buffer)) {
-    const uint64_t time = now(), number = heap.fast.serial;
-    if (buffer->heaps[number % TRACE_HEAP_SLOTS] != number) put_heap(*buffer, time, heap);
+    const uint64_t time = now();
+    put_changes(*buffer, time, heap);
     put_held(*buffer, time, heap);
   }
   leave(*buffer);

@@ -66,6 +66,8 @@ struct TraceBuffer {
   TraceBuffer *next = nullptr;
 };
 
+class Snapshot;
+
 class Trace {
  public:
   static constexpr uint32_t kMaxTraces = 4096;  // contexts of a process that ever began one
@@ -76,6 +78,9 @@ class Trace {
   Status begin(const char *path, uint64_t stack_bytes = 0);
   // Of all traces of the process.
   static void set_frames(gmm_frames_fn fn);
+  // After begin(): the blocks of a heap in the copy, as live since the beginning. The trace lacks a call of another
+  // thread that looked at the gate before begin() and changes the block after the copy.
+  void lived(Heap &heap, const Snapshot &copy);
   // Writes what all threads have recorded to the file. Fails with IO if the file lacks events; the message says how
   // many.
   Status end();
@@ -131,6 +136,10 @@ class Trace {
   void put_thread(TraceBuffer &buffer) { put(buffer, TRACE_THREAD, now(), {buffer.thread}); }
   void put_heap(TraceBuffer &buffer, uint64_t time, const Heap &heap);
   static void put_held(TraceBuffer &buffer, uint64_t time, Heap &heap);
+  // What a reader must know of the heap before an alloc of it.
+  void put_changes(TraceBuffer &buffer, uint64_t time, Heap &heap);
+  static void put_alloc(TraceBuffer &buffer, uint64_t time, const Heap &heap, const void *memory, uint64_t size,
+                        uint64_t alignment, uint32_t flags, gmm_stream stream);
   static uint64_t short_record(TraceBuffer &buffer, trace_type type, uint64_t time, const void *memory,
                                gmm_stream stream);
   static void put_short(TraceBuffer &buffer, trace_type type, uint64_t time, const void *memory, gmm_stream stream);
@@ -164,6 +173,7 @@ class Trace {
   Mutex buffers_mutex_{LockRank::kTraceBuffers};  // taken before the file's
   TraceBuffer *buffers_ = nullptr;
   std::atomic<uint64_t> stack_bytes_{0};
+  uint64_t begin_time_ = 0;
   Mutex written_mutex_{LockRank::kTraceWritten};
   HashTable<uint64_t> written_;  // numbers
   uint64_t last_number_ = 0;     // goes on from trace to trace: a number of an earlier one is unknown in the next

@@ -36,7 +36,12 @@ class TraceTest : public testing::Test {
     EXPECT_TRUE(heap->close(true).ok());
     unlink(path.c_str());
   }
-  void begin() { ASSERT_TRUE(trace.begin(path.c_str()).ok()) << last_message(); }
+  void begin() {
+    ASSERT_TRUE(trace.begin(path.c_str()).ok()) << last_message();
+    Snapshot copy{engine.core.allocator};
+    ASSERT_TRUE(copy.copy_heap(*heap, *tags.get(GMM_TAG_DEFAULT)).ok());
+    trace.lived(*heap, copy);
+  }
   void read() {
     trace_free(&file);
     ASSERT_TRUE(trace_read(path.c_str(), &file));
