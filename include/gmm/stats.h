@@ -242,9 +242,8 @@ typedef struct gmm_trace_desc {
  * names of tags and blocks. GMM_TRACE=file in the environment traces each context from its creation to its end. gmm
  * replaces `%p` in that name by the process id. The second context of a process writes `file.2`, the third `file.3`.
  *
- * A trace begins with the blocks that are live, so one that ends at once is a snapshot. They have no stacks. An
- * allocation or free that another thread is inside of at that moment may be missing. The call waits for a pause or
- * resume in progress.
+ * A trace begins with the blocks that are live, so one that ends at once is a snapshot. They have no stacks. The call
+ * waits for a pause or resume in progress.
  *
  * The file is binary and little-endian and starts with "gmmtrace" and a version (1). lib/engine/trace/FORMAT.md
  * describes it. The command `gmm replay` runs a trace, and `gmm trace` prints it as text.

@@ -141,6 +141,58 @@ CASE_OF_KINDS(live_blocks_begin_it, ALL_KINDS) {
   unlink(path);
 }
 
+enum { CHURNERS = 4, BLOCKS_EACH = 8 };
+static void *churned[CHURNERS * BLOCKS_EACH];
+static gmm_tag churned_tags[2];
+static atomic_bool stop_churning;
+
+// The first threads change tags, which takes them past the fast paths.
+static void *churn(void *number) {
+  void **blocks = number;
+  const bool changes = blocks < &churned[CHURNERS * BLOCKS_EACH / 2];
+  for (unsigned i = 0; i < BLOCKS_EACH || !stop_churning; ++i) {
+    void **block = &blocks[i % BLOCKS_EACH];
+    if (*block != NULL) FREE(*block);
+    *block = ALLOC_TAG(1000, churned_tags[changes ? i % 2 : 0]);
+  }
+  return NULL;
+}
+
+// A trace that begins beside threads has each block once, and no other one.
+CASE(it_begins_beside_threads) {
+  new_path();
+  for (unsigned i = 0; i < 2; ++i) churned_tags[i] = make_tag(i == 0 ? "one" : "two", GMM_CONTENTS_DROP);
+  memset(churned, 0, sizeof churned);
+  for (unsigned round = 0; round < 30; ++round) {
+    pthread_t threads[CHURNERS];
+    stop_churning = false;
+    for (unsigned i = 0; i < CHURNERS; ++i) threads[i] = start_thread(churn, &churned[i * BLOCKS_EACH]);
+    usleep(2000);
+    MUST(gmm_trace_begin(context, path, NULL));
+    usleep(2000);
+    stop_churning = true;
+    for (unsigned i = 0; i < CHURNERS; ++i) pthread_join(threads[i], NULL);
+    OK(gmm_trace_end(context));
+    trace_free(&file);
+    REQUIRE(trace_read(path, &file));
+    const struct trace_event **live = calloc(file.block_count, sizeof *live);
+    for (size_t i = 0; i < file.count; ++i)
+      if (file.events[i].block != TRACE_NO_BLOCK)
+        live[file.events[i].block] = file.events[i].type == TRACE_FREE ? NULL : &file.events[i];
+    unsigned left = 0, known = 0;
+    for (unsigned i = 0; i < file.block_count; ++i) {
+      left += live[i] != NULL;
+      for (unsigned j = 0; j < CHURNERS * BLOCKS_EACH && live[i] != NULL; ++j)
+        known += live[i]->address == (uintptr_t)churned[j];
+    }
+    CHECK_EQUAL(left, CHURNERS * BLOCKS_EACH);
+    CHECK_EQUAL(known, CHURNERS * BLOCKS_EACH);
+    free(live);
+  }
+  FREE_ALL(churned, CHURNERS * BLOCKS_EACH);
+  unlink(path);
+}
+
 VMM_CASE(operations_are_in_it) {
   if ((device_info.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) SKIP("the device cannot pause");
   new_path();

@@ -5,7 +5,11 @@ namespace gmm {
 
 gmm_result alloc_past(Heap *heap, uint64_t size, gmm_stream stream, void **out, Context *context) {
   const Status status = alloc_past_cache(*heap, size, 0, stream, out);
-  if (__builtin_expect(status.ok(), 1)) return status.code();
+  if (__builtin_expect(status.ok(), 1)) {
+    // The trace began since the fast path looked at the gate.
+    if (__builtin_expect(context->trace().running(), 0)) context->trace().allocated(*heap, *out, size, 0, 0, stream);
+    return status.code();
+  }
   return result_of(context->allocate_from(*heap, size, 0, 0, stream, out, status), out);
 }
 

@@ -162,6 +162,7 @@ Status Context::begin_trace(const char *path, uint64_t stack_bytes) {
   GMM_TRY(trace_.begin(path, stack_bytes));
   const Status status = heaps_.for_each([&](Heap &heap) -> Status {
     Snapshot copy(core_.allocator);
+    heap.caches().end_fast_paths();
     GMM_TRY(copy.copy_heap(heap, *tags_.get(heap.options().tag)));
     trace_.lived(heap, copy);
     return Status();
@@ -450,8 +451,11 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
 }
 
 Status Context::free(void *memory, gmm_stream stream) {
-  if (!core_.alive()) return check(this);
-  const Status status = trace_.running() ? trace_.freed(core_, memory, stream) : free_past_cache(core_, memory, stream);
+  const uint64_t word = core_.gate->word.load(std::memory_order_relaxed);
+  if (word == 0) return check(this);
+  const bool is_traced = word == kGateWatched;
+  const Status status = is_traced ? trace_.freed(core_, memory, stream) : free_past_cache(core_, memory, stream);
+  if (__builtin_expect(status.ok() && !is_traced && trace_.running(), 0)) trace_.freed_at_begin(memory, stream);
   if (__builtin_expect(status.code() != GMM_ERROR_UNKNOWN_POINTER, 1)) return status;
   Range range;
   if (pins_.find(memory, &range))

@@ -66,6 +66,13 @@ void HeapCaches::drain(Vector<CacheEntry> *per_thread) {
   totals();  // notes the peak
 }
 
+void HeapCaches::end_fast_paths() {
+  LockGuard guard(mutex);
+  for_each_locked([](HeapCache &cache) { cache.attention.fetch_or(kTraceBegan, std::memory_order_seq_cst); });
+  pass_barrier();
+  for_each_locked([](HeapCache &cache) { wait_until_left(cache.busy); });
+}
+
 void HeapCaches::forget_stream(gmm_stream stream) {
   if (stream == GMM_STREAM_LEGACY) stream = GMM_STREAM_DEFAULT;
   if (stream == GMM_STREAM_PER_THREAD) return;  // other threads have one, too

@@ -47,6 +47,8 @@ class HeapCaches : NoCopy {
   // freed go to the list, as far as there is host memory, and the caches' bookkeeping of streams ends; with NULL both
   // stay.
   void drain(Vector<CacheEntry> *per_thread);
+  // A trace began: no thread that looked at the gate before takes a fast path from here on.
+  void end_fast_paths();
   // A stream is about to go: what every cache has of it goes to the heap, and its bookkeeping ends.
   void forget_stream(gmm_stream stream);
   // A look before the heap grows: empties the transfer cache, which costs no barrier, and notes the peak. Returns how

@@ -192,7 +192,7 @@ __attribute__((noinline)) bool try_alloc_past_bin(HeapCache &cache, StreamBins *
 bool try_alloc(Heap &heap, uint64_t size, gmm_stream stream, void **out) {
   HeapCache *cache = find_last_or(heap);
   if (cache == nullptr) return false;
-  if (cache->enter_unless_revoked()) {
+  if (cache->enter_now()) {
     StreamBins *bins = cache->known_bins_of(stream);
     if (bins != nullptr && pop_any(*cache, *bins, size, size, out)) return true;
     if (try_alloc_past_bin(*cache, bins, size, stream, out)) return true;
@@ -210,7 +210,7 @@ bool try_free(Core &core, void *block, gmm_stream stream) {
   const CacheEntry entry{block, found.slot};
   const StreamKey key = plain(StreamKey{stream, cache->thread_id});
   bool freed = false;
-  if (!found.span->region->dedicated && cache->enter_unless_revoked()) {
+  if (!found.span->region->dedicated && cache->enter_now()) {
     StreamBins *bins = cache->known_bins_of(key.stream);
     const bool admits = bins != nullptr && (found.span->is_slab_object || cache->admits_large(*bins));
     if (admits && cache->heap->fast.has_paused.load(std::memory_order_relaxed) == 0 &&
@@ -372,6 +372,8 @@ void HeapCache::enter_after_revoker() {
     leave();
     heap->caches().wait_for_drain();
   }
+  if ((attention.load(std::memory_order_relaxed) & kTraceBegan) != 0)
+    attention.fetch_and(~kTraceBegan, std::memory_order_relaxed);
 }
 
 // --- Bins ------------------------------------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ struct alignas(64) StreamBins {
 // Bits of HeapCache::attention: why try_enter() fails.
 inline constexpr uint32_t kRevoked = 1;     // another thread is emptying the cache
 inline constexpr uint32_t kNeedsFence = 2;  // the system lacks the barrier, so owners need a fence
+inline constexpr uint32_t kTraceBegan = 4;  // the owner may have looked at the gate before: it takes no fast path once
 
 // One thread's cache of one heap. It is aligned, as the bins are: a cache line that one thread writes at every call
 // holds nothing of another thread. Bookkeeping of two threads in one cache line halved the throughput of 8 threads.
@@ -115,6 +116,8 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   }
   // False: another thread is emptying the cache.
   bool enter_unless_revoked();
+  // False: that, or a trace began.
+  bool enter_now() { return enter_unless_revoked() && (attention.load(std::memory_order_relaxed) & kTraceBegan) == 0; }
   // Waits while another thread empties the cache.
   void enter() {
     if (__builtin_expect(!try_enter(), 0)) enter_after_revoker();

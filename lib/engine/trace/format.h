@@ -32,8 +32,8 @@
  * that have one estimates the bytes of all.
  *
  * A trace begins with the blocks that are live then. TRACE_LIVE stands before the alloc of each, which has the time of
- * the beginning. A call of another thread at that time may be missing, or an alloc may stand there twice: another alloc
- * at the address of such a block takes its place.
+ * the beginning. The alloc of another thread at that time may stand there twice: another alloc at the address of such a
+ * block takes its place. The free of a block at that time may stand there without its alloc.
  *
  * Of the calls that fail, those are recorded that ask for memory or change many blocks (TRACE_FAILED).
  *

@@ -104,7 +104,7 @@ Status Trace::begin(const char *path, uint64_t stack_bytes) {
   }
   begun_ = true;
   core_.gate->word.store(kGateWatched, std::memory_order_seq_cst);
-  pass_barrier();  // a thread that has made or freed a block and now looks at the gate: lived() finds what it did
+  pass_barrier();  // its partner is a thread that makes or frees a block, and then looks at the gate
   return Status();
 }
 
@@ -362,6 +362,13 @@ Status Trace::freed(Core &core, void *memory, gmm_stream stream) {
   if (__builtin_expect(status.ok(), 1) && has_place(*buffer)) put_short(*buffer, TRACE_FREE, time, memory, stream);
   leave(*buffer);
   return status;
+}
+
+void Trace::freed_at_begin(const void *memory, gmm_stream stream) {
+  TraceBuffer *buffer = enter();
+  if (buffer == nullptr) return;
+  if (has_place(*buffer)) put_short(*buffer, TRACE_FREE, begin_time_ + 1, memory, stream);
+  leave(*buffer);
 }
 
 void Trace::used(const void *memory, gmm_stream stream) {

@@ -78,8 +78,9 @@ class Trace {
   Status begin(const char *path, uint64_t stack_bytes = 0);
   // Of all traces of the process.
   static void set_frames(gmm_frames_fn fn);
-  // After begin(): the blocks of a heap in the copy, as live since the beginning. The trace lacks a call of another
-  // thread that looked at the gate before begin() and changes the block after the copy.
+  // After begin(), and after the fast paths of the heap have ended: the blocks of a heap in the copy, as live since the
+  // beginning. A thread that looked at the gate before looks again behind its alloc or free. So the copy has what it did,
+  // or it records that.
   void lived(Heap &heap, const Snapshot &copy);
   // Writes what all threads have recorded to the file. Fails with IO if the file lacks events; the message says how
   // many.
@@ -90,6 +91,8 @@ class Trace {
   void allocated(Heap &heap, const void *memory, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream);
   // Calls cached_free() and records the event if it succeeded.
   Status freed(Core &core, void *memory, gmm_stream stream);
+  // The thread began before the trace. No other thread has had the block since, or its event is later.
+  void freed_at_begin(const void *memory, gmm_stream stream);
   void used(const void *memory, gmm_stream stream);
   // `memory` is the start of the block; "": it has no name any more.
   void named(const void *memory, const char *name);
