@@ -79,8 +79,8 @@ class Trace {
   // Of all traces of the process.
   static void set_frames(gmm_frames_fn fn);
   // After begin(), and after the fast paths of the heap have ended: the blocks of a heap in the copy, as live since the
-  // beginning. A thread that looked at the gate before looks again behind its alloc or free. So the copy has what it did,
-  // or it records that.
+  // beginning. A thread that looked at the gate before looks again behind its alloc or free. So the copy has what the
+  // thread did, or the thread records it.
   void lived(Heap &heap, const Snapshot &copy);
   // Writes what all threads have recorded to the file. Fails with IO if the file lacks events; the message says how
   // many.
