@@ -19,9 +19,9 @@ struct options {
   uint64_t timeout, seconds; /* nanoseconds: for an answer of a process; that a trace of one takes */
   int json, once;            /* ps, top */
   struct view_choice choice; /* trace */
-  int (*view)(const struct view_input *input, FILE *out); /* trace; NULL: as a text for people */
-  int is_binary;                                          /* trace: the view is not for a terminal */
-  const char *output;                                     /* trace; NULL: stdout */
+  void (*view)(const struct view_input *input, FILE *out); /* trace; NULL: as a text for people */
+  int is_binary;                                           /* trace: the view is not for a terminal */
+  const char *output;                                      /* trace; NULL: stdout */
   char **files;
   int file_count;
 };

@@ -78,7 +78,7 @@ static int read_bytes(const char *value, void *to) {
 
 static const struct view {
   const char *name;
-  int (*write)(const struct view_input *input, FILE *out);
+  void (*write)(const struct view_input *input, FILE *out);
   int is_binary;
 } views[] = {{"text", view_text, 0},         {"plain", view_plain, 0},           {"csv", view_csv, 0},
              {"perfetto", view_perfetto, 1}, {"memory-viz", view_memory_viz, 0}, {"pprof", view_pprof, 1},

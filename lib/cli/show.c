@@ -24,8 +24,8 @@ static int write_view(const struct options *options, const struct view_input *in
     return EXIT_USAGE;
   }
   FILE *const out = path == NULL ? stdout : fopen(path, "wb");
-  int good = out != NULL && (options->view != NULL ? options->view : view_text)(input, out);
-  if (out != NULL && (fflush(out) != 0 || ferror(out))) good = 0;
+  if (out != NULL) (options->view != NULL ? options->view : view_text)(input, out);
+  int good = out != NULL && fflush(out) == 0 && !ferror(out);
   if (!good) fprintf(stderr, "gmm: trace: %s cannot be written: %s\n", path == NULL ? "stdout" : path, strerror(errno));
   if (out != NULL && out != stdout && fclose(out) != 0) good = 0;
   return good ? EXIT_GOOD : EXIT_FAILED;

@@ -15,7 +15,7 @@
 #include <cstring>
 
 #include "base/call_stack.h"
-#include "base/vector.h"
+#include "cli/list.h"
 
 extern "C" {
 #include "cli/trace.h"
@@ -72,23 +72,18 @@ FILE *start(const char *path, FILE *input, pid_t *process) {
   return nullptr;
 }
 
-// The frame that another one is inlined into. Null: no memory.
-trace_frame *add_outer(trace *of, trace_frame *inner) {
+// The frame that another one is inlined into.
+trace_frame *add_outer(trace *of, const trace_frame *inner) {
   const trace_frame made = {inner->address, inner->module, TRACE_NO_FRAME, 0, "", ""};
-  const auto at = static_cast<uint32_t>(inner - of->frames);
-  if ((of->frame_count & (of->frame_count - 1)) == 0) {  // as append() of the reader does it
-    void *grown = std::realloc(of->frames, size_t{of->frame_count} * 2 * sizeof made);
-    if (grown == nullptr) return nullptr;
-    of->frames = static_cast<trace_frame *>(grown);
-  }
-  of->frames[at].outer = of->frame_count;
-  of->frames[of->frame_count] = made;
-  return &of->frames[of->frame_count++];
+  const auto at = inner - of->frames;
+  const uint32_t outer = gmm::append(&of->frames, &of->frame_count, made);
+  of->frames[at].outer = outer;
+  return &of->frames[outer];
 }
 
 // For each question a line with its address, then two lines for each function there, the innermost first: the name,
 // "??" where it is not known, and FILE:LINE, behind which more may stand in brackets.
-void read_answers(trace *of, const gmm::Vector<uint32_t> &asked, FILE *answers) {
+void read_answers(trace *of, const gmm::List<uint32_t> &asked, FILE *answers) {
   char name[sizeof trace_frame::name], place[sizeof trace_frame::file + 32];
   uint64_t next = 0;
   trace_frame *frame = nullptr;
@@ -103,7 +98,7 @@ void read_answers(trace *of, const gmm::Vector<uint32_t> &asked, FILE *answers) 
       continue;
     }
     if (frame == nullptr || std::fgets(place, sizeof place, answers) == nullptr) return;
-    if (!is_first && (frame = add_outer(of, frame)) == nullptr) return;
+    if (!is_first) frame = add_outer(of, frame);
     is_first = false;
     if (std::strcmp(name, "??") != 0) std::memcpy(frame->name, name, length + 1);
     char *colon = std::strrchr(place, ':');
@@ -116,9 +111,9 @@ void read_answers(trace *of, const gmm::Vector<uint32_t> &asked, FILE *answers) 
 
 void ask(trace *of, uint32_t index) {
   const trace_module &module = of->modules[index];
-  gmm::Vector<uint32_t> asked;  // frames, in the order of the questions
+  gmm::List<uint32_t> asked;  // frames, in the order of the questions
   for (uint32_t i = 0; i < of->frame_count; ++i)
-    if (of->frames[i].module == index && !asked.push_back(i)) return;
+    if (of->frames[i].module == index) asked.add(i);
   if (asked.empty()) return;
   if (!has_build_id(module)) {
     std::fprintf(stderr, "gmm: %s: there is no file of the build-id in the trace; its frames are addresses\n",

@@ -11,18 +11,20 @@
 #include <utility>
 
 #include "base/call_stack.h"
-#include "base/hash_table.h"
 #include "base/utf8.h"
+#include "cli/list.h"
 
 extern "C" {
 #include "cli/trace.h"
 }
 
+using gmm::append;
+using gmm::List;
+using gmm::Numbers;
+
 namespace {
 
-enum { MOST_STREAMS = 4096, MOST_TAGS = 65536, MOST_THREADS = 65536, HIGHEST_ID = 50 * 1000 * 1000, LINE = 128 };
-
-constexpr char no_memory[] = "no memory for the trace";
+enum { HIGHEST_ID = 50 * 1000 * 1000, LINE = 128 };
 
 struct heap_slot {
   uint32_t tag = 0;
@@ -31,88 +33,43 @@ struct heap_slot {
   bool is_known = false;
 };
 
-// Where the record of a number is.
-struct numbered {
-  uint64_t number;
-  uint32_t index;
-};
-
-uint32_t index_of(const gmm::HashTable<numbered> &table, uint64_t number, uint32_t none) {
-  const numbered *found = table.find(number, [number](const numbered &each) { return each.number == number; });
-  return found == nullptr ? none : found->index;
-}
-
-// The first record of a number counts.
-const char *add_number(gmm::HashTable<numbered> *table, uint64_t number, uint32_t index) {
-  if (index_of(*table, number, UINT32_MAX) != UINT32_MAX) return nullptr;
-  if (!table->reserve()) return no_memory;
-  table->add(number, numbered{number, index});
-  return nullptr;
-}
-
 // A trace that is being read. Its functions return nullptr, or what is wrong.
 struct reader {
   gzFile file = nullptr;
   trace read = {};
-  gmm::Vector<uint64_t> live;  // of a text, by number of the block: its size while it lives
-  uint32_t thread = 0;         // of the block of the file; 0: none so far
-  uint64_t time = 0;           // of the last record of the block of the file
+  Numbers streams, tags, threads, stacks;  // with the indices of these
+  Numbers frames;                          // addresses, or TRACE_INTERPRETED and a frame's number
+  List<uint64_t> live;                     // of a text, by number of the block: its size while it lives
+  uint64_t thread = 0;                     // of the block of the file; 0: none so far
+  uint64_t time = 0;                       // of the last record of the block of the file
   uint32_t stream_slots[TRACE_STREAM_SLOTS] = {};
   heap_slot heap_slots[TRACE_HEAP_SLOTS] = {};
   uint64_t stack = 0, stands_for = 0;  // of the next alloc or failure
   bool is_live = false;                // the next alloc was before the trace
-  gmm::Vector<uint64_t> addresses;     // of stacks, or TRACE_INTERPRETED and a frame's number
-  gmm::HashTable<numbered> stacks{gmm::HostAllocator()};
-  gmm::HashTable<numbered> frames{gmm::HostAllocator()};  // by what stands in stacks
-  uint64_t offset = 0;                                    // of the record, or number of the line
+  List<uint64_t> addresses;            // of stacks, as `frames` has them
+  uint64_t offset = 0;                 // of the record, or number of the line
   uint64_t begin_time = 0;
   double tick = 0;  // nanoseconds of one
 };
 
-// An array grows when its number of items is a power of two.
-template <typename T, typename Count>
-const char *append(T **items, Count *count, const void *value) {
-  if ((*count & (*count - 1)) == 0) {
-    void *grown = std::realloc(*items, (*count == 0 ? 1 : size_t{*count} * 2) * sizeof(T));
-    if (grown == nullptr) return no_memory;
-    *items = static_cast<T *>(grown);
-  }
-  std::memcpy(&(*items)[(*count)++], value, sizeof(T));
-  return nullptr;
+// The index of the item of a number, or of a new one.
+template <typename T>
+uint32_t index_of(Numbers *numbers, uint64_t number, T **items, uint32_t *count, const T &made) {
+  const uint64_t index = numbers->add(number);
+  return index < *count ? static_cast<uint32_t>(index) : append(items, count, made);
 }
 
-// *out: the index of the item for which `same` is true, or of a new one.
-template <typename T, typename Same>
-const char *find_or_add(T **items, uint32_t *count, uint32_t most, const char *too_many, Same same, const T &value,
-                        uint32_t *out) {
-  for (*out = 0; *out < *count; ++*out)
-    if (same((*items)[*out])) return nullptr;
-  return *count == most ? too_many : append(items, count, &value);
-}
-
-const char *stream_index(trace *of, uint64_t number, uint32_t *out) {
+uint32_t stream_index(reader *reader, uint64_t number) {
   if (number == 1) number = 0;  // a default stream too
-  return find_or_add(
-      &of->streams, &of->stream_count, MOST_STREAMS, "the trace has more than 4,096 streams",
-      [number](uint64_t each) { return each == number; }, number, out);
+  return index_of(&reader->streams, number, &reader->read.streams, &reader->read.stream_count, number);
 }
 
 // A tag without a name so far is called by its number.
-const char *tag_index(trace *of, gmm_tag number, uint32_t *out) {
+uint32_t tag_index(reader *reader, gmm_tag number) {
   trace_tag made = {number, {}};
   std::snprintf(made.name, sizeof made.name, number == GMM_TAG_DEFAULT ? "default" : "tag %" PRIu32, number);
-  return find_or_add(
-      &of->tags, &of->tag_count, MOST_TAGS, "the trace has more than 65,536 tags",
-      [number](const trace_tag &each) { return each.number == number; }, made, out);
+  return index_of(&reader->tags, number, &reader->read.tags, &reader->read.tag_count, made);
 }
-
-const char *thread_index(reader *reader, uint32_t number, uint32_t *out) {
-  return find_or_add(
-      &reader->read.threads, &reader->read.thread_count, MOST_THREADS, "the trace has more than 65,536 threads",
-      [number](uint32_t each) { return each == number; }, number, out);
-}
-
-const char *add_event(trace *of, const trace_event &event) { return append(&of->events, &of->count, &event); }
 
 // --- Text --------------------------------------------------------------------------------------------------------
 
@@ -128,15 +85,13 @@ bool number(const char **text, uint64_t *out) {
 
 const char *read_line(reader *reader, const char *text) {
   static const char neither[] = "the line is neither 'a ID BYTES STREAM' nor 'f ID STREAM'";
-  trace *const of = &reader->read;
   const char verb = *text;
   uint64_t id = 0, size = 0, stream = 0;
   if ((verb != 'a' && verb != 'f') || (++text, !number(&text, &id)) || (verb == 'a' && !number(&text, &size)) ||
       !number(&text, &stream) || *text != '\0')
     return neither;
   if (id > HIGHEST_ID) return "the number of the block is above 50,000,000";
-  while (reader->live.size() <= id)
-    if (!reader->live.push_back(0)) return no_memory;
+  reader->live.grow_to(id + 1);
   if (verb == 'a' && size == 0) return "the allocation has 0 bytes";
   if (verb == 'a' && reader->live[id] != 0) return "the block is allocated already";
   if (verb == 'f' && reader->live[id] == 0) return "the block is not allocated";
@@ -144,10 +99,11 @@ const char *read_line(reader *reader, const char *text) {
   event.size = size;
   event.block = static_cast<uint32_t>(id);
   event.type = verb == 'a' ? TRACE_ALLOC : TRACE_FREE;
+  event.stream = stream_index(reader, stream);
   reader->live[id] = size;
-  if (of->block_count <= id) of->block_count = event.block + 1;
-  const char *wrong = stream_index(of, stream, &event.stream);
-  return wrong != nullptr ? wrong : add_event(of, event);
+  reader->read.block_count = std::max(reader->read.block_count, event.block + 1);
+  append(&reader->read.events, &reader->read.count, event);
+  return nullptr;
 }
 
 const char *read_text(reader *reader) {
@@ -193,11 +149,18 @@ void take_stack(reader *reader, trace_event *event) {
 
 // An event goes to the thread of its block of the file.
 const char *add_read(reader *reader, trace_event *event) {
-  const char *wrong = reader->thread == 0 ? "the block of the file has no thread" : nullptr;
-  if (wrong == nullptr) wrong = thread_index(reader, reader->thread, &event->thread);
-  if (wrong != nullptr) return wrong;
+  if (reader->thread == 0) return "the block of the file has no thread";
   if (reader->read.count == UINT32_MAX) return "the trace has more events than this program can count";
-  return add_event(&reader->read, *event);
+  event->thread =
+      index_of(&reader->threads, reader->thread, &reader->read.threads, &reader->read.thread_count, reader->thread);
+  append(&reader->read.events, &reader->read.count, *event);
+  return nullptr;
+}
+
+void set_heap(const heap_slot &heap, trace_event *event) {
+  event->kind = heap.kind;
+  event->device = heap.device;
+  event->tag = heap.tag;
 }
 
 const char *read_short(reader *reader, uint64_t first, uint64_t second) {
@@ -210,9 +173,7 @@ const char *read_short(reader *reader, uint64_t first, uint64_t second) {
     event.size = second & ((UINT64_C(1) << 48) - 1);
     event.log2_alignment = second >> 56 & 0x3f;
     event.was_live = std::exchange(reader->is_live, false);
-    event.kind = heap.kind;
-    event.device = heap.device;
-    event.tag = heap.tag;
+    set_heap(heap, &event);
     take_stack(reader, &event);
     event.value = event.stack == 0 ? 0 : reader->stands_for;
     if (event.size == 0) return "the size of the allocation is impossible";
@@ -221,15 +182,15 @@ const char *read_short(reader *reader, uint64_t first, uint64_t second) {
   return add_read(reader, &event);
 }
 
-const char *set_place(reader *reader, uint64_t place, trace_event *event) {
-  event->kind = static_cast<uint16_t>(place);
-  event->device = static_cast<gmm_device>(place >> 16 & 0xffff);
-  return tag_index(&reader->read, static_cast<gmm_tag>(place >> 32), &event->tag);
-}
-
-const char *add_operation(reader *reader, trace_event *event, uint64_t began) {
-  event->began = began == 0 ? event->time : std::min(nanoseconds(reader, began), event->time);
-  return add_read(reader, event);
+// A text of the record, or a name.
+template <uint64_t kBytes>
+uint32_t add_text(char (**texts)[kBytes], uint32_t *count, const uint64_t *from) {
+  struct Text {
+    char text[kBytes];
+  } made;
+  std::memcpy(made.text, from, kBytes);
+  gmm::make_printable(made.text, kBytes);
+  return append(reinterpret_cast<Text **>(texts), count, made);
 }
 
 const char *read_frame(reader *reader, const uint64_t *values) {
@@ -239,19 +200,18 @@ const char *read_frame(reader *reader, const uint64_t *values) {
   gmm::make_printable(frame.name, TRACE_NAME_BYTES + 1);
   std::memcpy(frame.file, values + kFile, TRACE_TEXT_BYTES);
   gmm::make_printable(frame.file, TRACE_TEXT_BYTES);
-  const char *wrong = add_number(&reader->frames, values[0] | TRACE_INTERPRETED, reader->read.frame_count);
-  return wrong != nullptr ? wrong : append(&reader->read.frames, &reader->read.frame_count, &frame);
+  index_of(&reader->frames, values[0] | TRACE_INTERPRETED, &reader->read.frames, &reader->read.frame_count, frame);
+  return nullptr;
 }
 
 // Its addresses become frames when all records are read: a frame's record may follow in the block of another thread.
 const char *read_stack(reader *reader, const uint64_t *values, uint32_t count) {
   if (values[0] == 0) return "the stack has no number";
+  if (reader->addresses.size() > UINT32_MAX / 2) return "the trace has more stacks than this program can count";
   const trace_stack stack = {static_cast<uint32_t>(reader->addresses.size()), count == 0 ? 0 : count - 1};
-  if (stack.first > UINT32_MAX / 2) return "the trace has more stacks than this program can count";
-  for (uint32_t i = 1; i < count; ++i)
-    if (!reader->addresses.push_back(values[i])) return no_memory;
-  const char *wrong = add_number(&reader->stacks, values[0], reader->read.stack_count);
-  return wrong != nullptr ? wrong : append(&reader->read.stacks, &reader->read.stack_count, &stack);
+  index_of(&reader->stacks, values[0], &reader->read.stacks, &reader->read.stack_count, stack);
+  for (uint32_t i = 1; i < count; ++i) reader->addresses.add(values[i]);
+  return nullptr;
 }
 
 const char *read_module(reader *reader, const uint64_t *values) {
@@ -262,14 +222,70 @@ const char *read_module(reader *reader, const uint64_t *values) {
   gmm::build_id_text(id.build_id, values[4], module.build_id);
   std::memcpy(module.path, values + 5 + sizeof id.build_id / 8, TRACE_TEXT_BYTES);
   gmm::make_printable(module.path, TRACE_TEXT_BYTES);
-  return append(&reader->read.modules, &reader->read.module_count, &module);
+  append(&reader->read.modules, &reader->read.module_count, module);
+  return nullptr;
+}
+
+void set_place(reader *reader, uint64_t place, trace_event *event) {
+  event->kind = static_cast<uint16_t>(place);
+  event->device = static_cast<gmm_device>(place >> 16 & 0xffff);
+  event->tag = tag_index(reader, static_cast<gmm_tag>(place >> 32));
+}
+
+const char *read_heap(reader *reader, const uint64_t *values) {
+  if (values[0] >= TRACE_HEAP_SLOTS) return "the slot of the heap is impossible";
+  trace_event place = {};
+  set_place(reader, values[2], &place);
+  reader->heap_slots[values[0]] = heap_slot{place.tag, place.device, place.kind, true};
+  char *const name = reader->read.tags[place.tag].name;
+  if (values[3] == 0) return nullptr;
+  std::memcpy(name, &values[3], TRACE_NAME_BYTES);
+  gmm::make_printable(name, TRACE_NAME_BYTES);
+  return nullptr;
+}
+
+// Values of long records that are events as they are. Of other types the first one is the address.
+constexpr struct {
+  uint8_t type;
+  uint64_t trace_event::*values[4];
+} kEvents[] = {{TRACE_PAUSE, {nullptr, &trace_event::size, &trace_event::began}},
+               {TRACE_RESUME, {nullptr, &trace_event::size, &trace_event::began}},
+               {TRACE_TRIM, {nullptr, &trace_event::size, &trace_event::began}},
+               {TRACE_COMPACT, {&trace_event::size, &trace_event::value, &trace_event::began}},
+               {TRACE_MOVE, {&trace_event::address, &trace_event::size, &trace_event::began, &trace_event::value}},
+               {TRACE_HELD, {&trace_event::address, &trace_event::size, &trace_event::value}},
+               {TRACE_FAILED, {nullptr, &trace_event::size}},
+               {0, {&trace_event::address}}};
+
+const char *read_event(reader *reader, uint8_t type, const uint64_t *values) {
+  trace *const of = &reader->read;
+  trace_event event = event_at(reader, type);
+  const auto *record = kEvents;
+  while (record->type != type && record->type != 0) ++record;
+  event.began = 0;
+  for (uint32_t i = 0; i < 4; ++i)
+    if (record->values[i] != nullptr) event.*record->values[i] = values[i];
+  event.began = event.began == 0 ? event.time : std::min(nanoseconds(reader, event.began), event.time);
+  if (type == TRACE_PAUSE || type == TRACE_RESUME)
+    event.tag = values[0] == TRACE_EVERY_TAG ? TRACE_NO_TAG : tag_index(reader, static_cast<gmm_tag>(values[0]));
+  if (type == TRACE_HEAP_CREATED) set_place(reader, values[1], &event);
+  if (type == TRACE_BLOCK_NAME) event.value = add_text(&of->names, &of->name_count, &values[1]);
+  if (type == TRACE_HELD) {
+    const heap_slot &heap = reader->heap_slots[values[0] % TRACE_HEAP_SLOTS];
+    if (!heap.is_known) return "the bytes are of an unknown heap";
+    set_heap(heap, &event);
+  }
+  if (type == TRACE_FAILED) {
+    take_stack(reader, &event);
+    event.result = static_cast<int32_t>(values[0]);
+    set_place(reader, values[2], &event);
+    event.value = add_text(&of->texts, &of->text_count, &values[3]);
+  }
+  return add_read(reader, &event);
 }
 
 // `values` has all those that this release knows, and zeros where the record has fewer. `count`: in the record.
 const char *read_long(reader *reader, uint8_t type, const uint64_t *values, uint32_t count) {
-  trace *const of = &reader->read;
-  trace_event event = event_at(reader, type);
-  const char *wrong = nullptr;
   switch (type) {
     case TRACE_TIME:
       return nullptr;
@@ -281,60 +297,14 @@ const char *read_long(reader *reader, uint8_t type, const uint64_t *values, uint
       return nullptr;
     case TRACE_STREAM:
       if (values[0] >= TRACE_STREAM_SLOTS) return "the slot of the stream is impossible";
-      return stream_index(of, values[1], &reader->stream_slots[values[0]]);
-    case TRACE_HEAP: {
-      if (values[0] >= TRACE_HEAP_SLOTS) return "the slot of the heap is impossible";
-      heap_slot &heap = reader->heap_slots[values[0]];
-      heap.is_known = true;
-      wrong = set_place(reader, values[2], &event);
-      heap.kind = event.kind;
-      heap.device = event.device;
-      heap.tag = event.tag;
-      if (wrong != nullptr || values[3] == 0) return wrong;
-      std::memcpy(of->tags[heap.tag].name, &values[3], TRACE_NAME_BYTES);
-      gmm::make_printable(of->tags[heap.tag].name, TRACE_NAME_BYTES);
+      reader->stream_slots[values[0]] = stream_index(reader, values[1]);
       return nullptr;
-    }
-    case TRACE_BLOCK_NAME:
-      event.address = values[0];
-      event.value = of->name_count;
-      wrong = append(&of->names, &of->name_count, &values[1]);
-      if (wrong != nullptr) return wrong;
-      gmm::make_printable(of->names[event.value], TRACE_NAME_BYTES);
-      return add_read(reader, &event);
+    case TRACE_HEAP:
+      return read_heap(reader, values);
     case TRACE_END:
-      of->ended = 1;
-      of->lost = values[0];
+      reader->read.ended = 1;
+      reader->read.lost = values[0];
       return nullptr;
-    case TRACE_PAUSE:
-    case TRACE_RESUME:
-      event.size = values[1];
-      event.tag = TRACE_NO_TAG;
-      if (values[0] != TRACE_EVERY_TAG) wrong = tag_index(of, static_cast<gmm_tag>(values[0]), &event.tag);
-      return wrong != nullptr ? wrong : add_operation(reader, &event, values[2]);
-    case TRACE_TRIM:
-      event.size = values[1];
-      return add_operation(reader, &event, values[2]);
-    case TRACE_COMPACT:
-      event.size = values[0];
-      event.value = values[1];
-      return add_operation(reader, &event, values[2]);
-    case TRACE_MOVE:
-      event.address = values[0];
-      event.size = values[1];
-      event.value = values[3];
-      return add_operation(reader, &event, values[2]);
-    case TRACE_HELD: {
-      const heap_slot &heap = reader->heap_slots[values[0] % TRACE_HEAP_SLOTS];
-      if (!heap.is_known) return "the bytes are of an unknown heap";
-      event.address = values[0];
-      event.size = values[1];
-      event.value = values[2];
-      event.kind = heap.kind;
-      event.device = heap.device;
-      event.tag = heap.tag;
-      return add_read(reader, &event);
-    }
     case TRACE_FRAME:
       return read_frame(reader, values);
     case TRACE_STACK:
@@ -346,23 +316,8 @@ const char *read_long(reader *reader, uint8_t type, const uint64_t *values, uint
       reader->stack = values[0];
       reader->stands_for = values[1];
       return nullptr;
-    case TRACE_FAILED:
-      take_stack(reader, &event);
-      event.result = static_cast<int32_t>(values[0]);
-      event.size = values[1];
-      event.value = of->text_count;
-      wrong = set_place(reader, values[2], &event);
-      if (wrong == nullptr) wrong = append(&of->texts, &of->text_count, &values[3]);
-      if (wrong != nullptr) return wrong;
-      gmm::make_printable(of->texts[event.value], TRACE_TEXT_BYTES);
-      return add_read(reader, &event);
-    case TRACE_HEAP_CREATED:
-      event.address = values[0];
-      wrong = set_place(reader, values[1], &event);
-      return wrong != nullptr ? wrong : add_read(reader, &event);
     default:
-      event.address = values[0];
-      return add_read(reader, &event);
+      return read_event(reader, type, values);
   }
 }
 
@@ -395,8 +350,8 @@ const char *read_block(reader *reader, const unsigned char *block, uint32_t size
 
 // A block at a time: zeros that gzip has packed take no memory here. The last block of a cut file is shorter.
 const char *read_blocks(reader *reader) {
-  auto *block = static_cast<unsigned char *>(std::malloc(TRACE_BLOCK_BYTES));
-  const char *wrong = block == nullptr ? no_memory : nullptr;
+  unsigned char block[TRACE_BLOCK_BYTES];
+  const char *wrong = nullptr;
   trace_header header;
   for (int first = 1, got = TRACE_BLOCK_BYTES; wrong == nullptr && got == TRACE_BLOCK_BYTES; first = 0) {
     got = gzread(reader->file, block, TRACE_BLOCK_BYTES);
@@ -419,7 +374,6 @@ const char *read_blocks(reader *reader) {
     reader->tick = header.clock_hertz == 0 ? 1 : 1e9 / static_cast<double>(header.clock_hertz);
     reader->offset = static_cast<uint64_t>(got);
   }
-  std::free(block);
   return wrong;
 }
 
@@ -431,33 +385,30 @@ uint32_t module_of(const trace &of, uint64_t address) {
   return TRACE_NO_FRAME;
 }
 
-const char *frame_index(reader *reader, uint64_t address, uint32_t *out) {
+// TRACE_NO_FRAME: the file lacks it.
+uint32_t frame_index(reader *reader, uint64_t address) {
   trace &of = reader->read;
-  *out = index_of(reader->frames, address, TRACE_NO_FRAME);
-  if (*out != TRACE_NO_FRAME || (address & TRACE_INTERPRETED) != 0 || address == 0) return nullptr;
-  *out = of.frame_count;
+  if ((address & TRACE_INTERPRETED) != 0 || address == 0)
+    return static_cast<uint32_t>(reader->frames.index_of(address));
   const trace_frame made = {address, module_of(of, address), TRACE_NO_FRAME, 0, "", ""};
-  const char *wrong = add_number(&reader->frames, address, *out);
-  return wrong != nullptr ? wrong : append(&of.frames, &of.frame_count, &made);
+  return index_of(&reader->frames, address, &of.frames, &of.frame_count, made);
 }
 
 // Frames that the file lacks are left out, and so are stacks.
-const char *resolve_stacks(reader *reader) {
+void resolve_stacks(reader *reader) {
   trace &of = reader->read;
-  const char *wrong = nullptr;
   for (uint32_t i = 0; i < of.stack_count; ++i) {
     trace_stack &stack = of.stacks[i];
-    const uint32_t begin = stack.first, end = begin + stack.count;
-    stack.first = of.stack_frame_count;
-    for (uint32_t at = begin; at < end && wrong == nullptr; ++at) {
-      uint32_t frame;
-      wrong = frame_index(reader, reader->addresses[at], &frame);
-      if (wrong == nullptr && frame != TRACE_NO_FRAME) wrong = append(&of.stack_frames, &of.stack_frame_count, &frame);
-    }
+    const uint32_t begin = std::exchange(stack.first, of.stack_frame_count), end = begin + stack.count;
+    for (uint32_t at = begin; at < end; ++at)
+      if (const uint32_t frame = frame_index(reader, reader->addresses[at]); frame != TRACE_NO_FRAME)
+        append(&of.stack_frames, &of.stack_frame_count, frame);
     stack.count = of.stack_frame_count - stack.first;
   }
-  for (uint64_t i = 0; i < of.count; ++i) of.events[i].stack = index_of(reader->stacks, of.events[i].stack, 0);
-  return wrong;
+  for (uint64_t i = 0; i < of.count; ++i) {
+    const uint64_t stack = reader->stacks.index_of(of.events[i].stack);
+    of.events[i].stack = stack == Numbers::kNone ? 0 : static_cast<uint32_t>(stack);
+  }
 }
 
 // --- Binary: the order and the blocks ----------------------------------------------------------------------------
@@ -488,8 +439,8 @@ class Order {
     return !names_block(event) || (event.type == TRACE_ALLOC ? live == nullptr || live->was_live : live != nullptr);
   }
   void choose(trace_event *events, uint64_t count, uint64_t at);
-  const char *add_free(const live_block &live, trace_event of);
-  const char *end(uint64_t address, const trace_event &of);
+  void add_free(const live_block &live, trace_event of);
+  void end(uint64_t address, const trace_event &of);
   const char *add_alloc(trace_event event);
   const char *add(trace_event event);
 
@@ -511,20 +462,21 @@ void Order::choose(trace_event *events, uint64_t count, uint64_t at) {
   }
 }
 
-const char *Order::add_free(const live_block &live, trace_event of) {
+void Order::add_free(const live_block &live, trace_event of) {
   of.type = TRACE_FREE;
   of.address = live.address;
   of.size = of.value = 0;
   of.stack = 0;
+  of.was_live = 0;
   of.block = live.block;
-  return add_event(trace_, of);
+  append(&trace_->events, &trace_->count, of);
 }
 
 // Ends the live block of an address.
-const char *Order::end(uint64_t address, const trace_event &of) {
+void Order::end(uint64_t address, const trace_event &of) {
   const live_block ended = *find(address);
   live_.remove(address, [address](const live_block &each) { return each.address == address; });
-  return add_free(ended, of);
+  add_free(ended, of);
 }
 
 const char *Order::add_alloc(trace_event event) {
@@ -532,51 +484,47 @@ const char *Order::add_alloc(trace_event event) {
   if (const live_block *live = find(event.address)) {
     if (trace_->ended && trace_->lost == 0 && !live->was_live) return "an allocation is at the address of a live block";
     presumed_ += !live->was_live;
-    if (const char *wrong = end(event.address, event)) return wrong;
+    end(event.address, event);
   }
   event.block = trace_->block_count++;
-  if (!live_.reserve()) return no_memory;
+  if (!live_.reserve()) gmm::end_without_memory();
   live_.add(event.address, live_block{event.address, event.block, event.was_live != 0});
-  return add_event(trace_, event);
+  append(&trace_->events, &trace_->count, event);
+  return nullptr;
 }
 
 const char *Order::add(trace_event event) {
   event.block = TRACE_NO_BLOCK;
-  if (event.type == TRACE_RESET) {
-    const char *wrong = nullptr;
+  if (event.type == TRACE_RESET)
     live_.remove_if([&](const live_block &live) {
-      if (wrong == nullptr) wrong = add_free(live, event);
+      add_free(live, event);
       return true;
     });
-    if (wrong != nullptr) return wrong;
-  }
-  if (!names_block(event)) return add_event(trace_, event);
   if (event.type == TRACE_ALLOC) return add_alloc(event);
-  const live_block *live = find(event.address);
-  if (live == nullptr) {
-    ++trace_->unknown;
-    return nullptr;
+  const live_block *live = names_block(event) ? find(event.address) : nullptr;
+  trace_->unknown += names_block(event) && live == nullptr;
+  if (live != nullptr && event.type == TRACE_FREE) {
+    end(event.address, event);
+  } else if (live != nullptr || !names_block(event)) {
+    if (live != nullptr) event.block = live->block;
+    append(&trace_->events, &trace_->count, event);
   }
-  if (event.type == TRACE_FREE) return end(event.address, event);
-  event.block = live->block;
-  return add_event(trace_, event);
+  return nullptr;
 }
 
 const char *Order::run(const char *path) {
-  trace_event *events = trace_->events;
-  const uint64_t count = trace_->count;
-  trace_->events = nullptr;
-  trace_->count = 0;
-  for (uint64_t i = 0; i < count; ++i) events[i].block = static_cast<uint32_t>(i);  // its place in the file
-  std::sort(events, events + count, [](const trace_event &a, const trace_event &b) {
+  trace_event *const read = std::exchange(trace_->events, nullptr);
+  const uint64_t count = std::exchange(trace_->count, 0);
+  for (uint64_t i = 0; i < count; ++i) read[i].block = static_cast<uint32_t>(i);  // its place in the file
+  std::sort(read, read + count, [](const trace_event &a, const trace_event &b) {
     return a.time != b.time ? a.time < b.time : a.block < b.block;
   });
   const char *wrong = nullptr;
   for (uint64_t i = 0; i < count && wrong == nullptr; ++i) {
-    choose(events, count, i);
-    wrong = add(events[i]);
+    choose(read, count, i);
+    wrong = add(read[i]);
   }
-  std::free(events);
+  std::free(read);
   if (wrong != nullptr || (trace_->ended && trace_->lost == 0)) return wrong;
   std::fprintf(stderr, "gmm: %s: the trace is incomplete: ", path);
   if (trace_->ended)
@@ -590,61 +538,65 @@ const char *Order::run(const char *path) {
 // --- The whole ---------------------------------------------------------------------------------------------------
 
 const char *count_requested(trace *of) {
-  auto *sizes = static_cast<uint64_t *>(std::calloc(of->block_count + 1u, sizeof(uint64_t)));
+  List<uint64_t> sizes;
   uint64_t requested = 0;
-  const char *wrong = sizes == nullptr ? no_memory : nullptr;
-  for (uint64_t i = 0; i < of->count && wrong == nullptr; ++i) {
+  sizes.grow_to(of->block_count);
+  for (uint64_t i = 0; i < of->count; ++i) {
     const trace_event &event = of->events[i];
     of->blocks += names_block(event);
     if (event.type != TRACE_ALLOC && event.type != TRACE_FREE) continue;
-    if (event.size > UINT64_MAX / 4 - requested) wrong = "the live blocks have more bytes than any machine";
+    if (event.size > UINT64_MAX / 4 - requested) return "the live blocks have more bytes than any machine";
     requested += event.size - sizes[event.block];
     sizes[event.block] = event.size;
-    if (requested > of->peak_requested) of->peak_requested = requested;
+    of->peak_requested = std::max(of->peak_requested, requested);
   }
-  std::free(sizes);
-  return wrong;
+  return nullptr;
+}
+
+// What is wrong with the file as a whole.
+const char *put_in_order(reader *reader, const char *path, bool is_binary) {
+  trace *const of = &reader->read;
+  if (is_binary) {
+    resolve_stacks(reader);
+    if (const char *wrong = Order(of).run(path)) return wrong;
+  }
+  if (const char *wrong = count_requested(of)) return wrong;
+  return of->blocks == 0 && !(is_binary && of->ended) ? "the trace is empty" : nullptr;
 }
 
 }  // namespace
 
 int trace_read(const char *path, struct trace *out) {
-  reader reader;
-  trace *const of = &reader.read;
-  reader.file = gzopen(path, "rb");
-  if (reader.file == nullptr) {
+  *out = trace{};
+  const gzFile file = gzopen(path, "rb");
+  if (file == nullptr) {
     std::fprintf(stderr, "gmm: %s cannot be opened: %s\n", path, std::strerror(errno));
     return 0;
   }
+  reader reader;
+  reader.file = file;
   char magic[8] = {0};
-  uint32_t ignored = 0;
-  const int begun = gzread(reader.file, magic, sizeof magic);
-  for (int i = begun; i-- > 0;) gzungetc(static_cast<unsigned char>(magic[i]), reader.file);
-  const int binary = std::memcmp(magic, "gmmtrace", sizeof magic) == 0;
-  constexpr trace_stack none = {0, 0};
-  const char *wrong = append(&of->stacks, &of->stack_count, &none);
-  if (wrong == nullptr) wrong = stream_index(of, 0, &ignored);
-  if (wrong == nullptr) wrong = tag_index(of, GMM_TAG_DEFAULT, &ignored);
-  if (wrong == nullptr) wrong = binary ? read_blocks(&reader) : read_text(&reader);
+  const int begun = gzread(file, magic, sizeof magic);
+  for (int i = begun; i-- > 0;) gzungetc(static_cast<unsigned char>(magic[i]), file);
+  const bool is_binary = std::memcmp(magic, "gmmtrace", sizeof magic) == 0;
+  index_of(&reader.stacks, 0, &reader.read.stacks, &reader.read.stack_count, trace_stack{0, 0});
+  stream_index(&reader, 0);
+  tag_index(&reader, GMM_TAG_DEFAULT);
+  const char *wrong = is_binary ? read_blocks(&reader) : read_text(&reader);
   int code = Z_OK;
-  gzerror(reader.file, &code);
+  gzerror(file, &code);
   if (wrong == nullptr && code != Z_OK && code != Z_STREAM_END) wrong = "the file is damaged or cut off here";
+  gzclose(file);
   if (wrong != nullptr)
-    std::fprintf(stderr, binary ? "gmm: %s: byte %" PRIu64 ": %s\n" : "gmm: %s:%" PRIu64 ": %s\n", path, reader.offset,
-                 wrong);
-  int good = wrong == nullptr;
-  if (good && binary) wrong = resolve_stacks(&reader);
-  if (good && binary && wrong == nullptr) wrong = Order(of).run(path);
-  if (good && wrong == nullptr) wrong = count_requested(of);
-  if (good && wrong == nullptr && of->blocks == 0 && !(binary && of->ended)) wrong = "the trace is empty";
-  if (good && wrong != nullptr) std::fprintf(stderr, "gmm: %s: %s\n", path, wrong);
-  good = good && wrong == nullptr;
-  gzclose(reader.file);
-  const size_t length = std::strlen(path);
-  std::snprintf(of->file, sizeof of->file, "%s", path + (length < sizeof of->file ? 0 : length + 1 - sizeof of->file));
-  *out = *of;
-  if (!good) trace_free(out);
-  return good;
+    std::fprintf(stderr, is_binary ? "gmm: %s: byte %" PRIu64 ": %s\n" : "gmm: %s:%" PRIu64 ": %s\n", path,
+                 reader.offset, wrong);
+  else if ((wrong = put_in_order(&reader, path, is_binary)) != nullptr)
+    std::fprintf(stderr, "gmm: %s: %s\n", path, wrong);
+  *out = reader.read;
+  const size_t length = std::strlen(path), most = sizeof out->file - 1;
+  std::snprintf(out->file, sizeof out->file, "%s", path + (length > most ? length - most : 0));
+  if (wrong != nullptr) trace_free(out);
+  return wrong == nullptr;
 }
 
 int trace_each(const char *path, int (*fn)(void *user, const char *path), void *user) {
@@ -664,15 +616,8 @@ int trace_each(const char *path, int (*fn)(void *user, const char *path), void *
 }
 
 void trace_free(trace *of) {
-  std::free(of->events);
-  std::free(of->streams);
-  std::free(of->tags);
-  std::free(of->names);
-  std::free(of->texts);
-  std::free(of->threads);
-  std::free(of->modules);
-  std::free(of->frames);
-  std::free(of->stacks);
-  std::free(of->stack_frames);
+  void *const arrays[] = {of->events,  of->streams, of->tags,   of->names,  of->texts,
+                          of->threads, of->modules, of->frames, of->stacks, of->stack_frames};
+  for (void *array : arrays) std::free(array);
   *of = trace{};
 }

@@ -72,7 +72,7 @@ struct trace {
   uint32_t process; /* 0 in a text */
   uint64_t epoch;   /* nanoseconds since 1970 when it began; 0 in a text */
   uint32_t block_count;
-  uint32_t *threads; /* the system's numbers; NULL in a text */
+  uint64_t *threads; /* the system's numbers; NULL in a text */
   uint32_t thread_count;
   uint64_t *streams; /* the numbers in the file; the first is 0, which is the default stream */
   uint32_t stream_count;

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <utility>
 
 #include "base/device_text.h"
 #include "base/process.h"
@@ -53,7 +52,13 @@ class Sample {
  public:
   Sample(const options &all, bool by_tag);
   void find_rates(const Sample &before);
-  int print(bool as_json) const;
+  // What find_rates() compares with.
+  void take(Sample &later) {
+    rows_.swap(later.rows_);
+    time_us_ = later.time_us_;
+  }
+  void print() const;
+  void print_json() const;
 
  private:
   void add_heap(uint32_t process, const ControlHeap &heap);
@@ -62,15 +67,13 @@ class Sample {
   void add_without_socket();
   static int add_card(void *self, const card *of);
   bool knows(uint32_t process, uint64_t rows) const;
-  void print_row(const Row &row, bool as_json) const;
 
   const bool by_tag_;
   const Answers answers_;
-  const uint64_t time_us_;
-  bool is_whole_ = true;  // false: there was no memory
-  uint64_t own_ = 0;      // rows of processes that use gmm
-  Vector<Row> rows_;
-  Vector<card> cards_;
+  uint64_t time_us_;
+  uint64_t own_ = 0;  // rows of processes that use gmm
+  List<Row> rows_;
+  List<card> cards_;
 };
 
 // --- Look -----------------------------------------------------------------------------------------------------------
@@ -99,7 +102,7 @@ void Sample::add_heap(uint32_t process, const ControlHeap &heap) {
   make_printable(row.tag, by_tag_ ? sizeof row.tag : 1);
   Row *known = std::find_if(rows_.begin(), rows_.end(), [&](const Row &other) { return other.is_same(row); });
   if (known == rows_.end()) {
-    is_whole_ = rows_.push_back(row) && is_whole_;
+    rows_.add(row);
     return;
   }
   known->allocations += heap.allocations;
@@ -117,7 +120,7 @@ void Sample::add_note(uint32_t process, const char *place, uint64_t reserved, co
   std::snprintf(row.place, sizeof row.place, "%s", place);
   row.reserved_bytes = reserved;
   row.note = note;
-  is_whole_ = rows_.push_back(row) && is_whole_;
+  rows_.add(row);
 }
 
 bool Sample::knows(uint32_t process, uint64_t rows) const {
@@ -150,7 +153,7 @@ void Sample::add_without_socket() {
 
 int Sample::add_card(void *self, const card *of) {
   Sample &sample = *static_cast<Sample *>(self);
-  sample.is_whole_ = sample.cards_.push_back(*of) && sample.is_whole_;
+  sample.cards_.add(*of);
   const char *uuid = of->uuid + (std::strncmp(of->uuid, "GPU-", 4) == 0 ? 4 : 0);
   for (unsigned i = 0; i < of->count; ++i)
     if (!sample.knows(of->processes[i].pid, sample.own_))
@@ -167,88 +170,88 @@ void Sample::find_rates(const Sample &before) {
 
 // --- Show -----------------------------------------------------------------------------------------------------------
 
-void put_field(const char *name, const char *value) {
-  std::printf("\"%s\": ", name);
-  put_json(stdout, value);
-  std::printf(", ");
-}
-
-void Sample::print_row(const Row &row, bool as_json) const {
-  char path[32], command[64] = "";
-  std::snprintf(path, sizeof path, "/proc/%u/comm", row.process);
-  if (read_small_file(path, command, sizeof command) != 0) command[0] = '\0';
-  command[std::strcspn(command, "\n")] = '\0';
-  make_printable(command, sizeof command);
-  if (as_json) {
-    put_field("command", command);
-    put_field("device", row.place);
-    put_field("note", row.note);
-    if (by_tag_) put_field("tag", row.tag);
-    std::printf("\"process\": %u", row.process);
-  } else {
-    std::printf("%8u  %-15s  %-8.8s", row.process, command,
-                row.place[0] != '\0'  ? row.place
-                : row.note[0] != '\0' ? "-"
-                                      : "host");
+struct Command {
+  explicit Command(uint32_t process) {
+    char path[32];
+    std::snprintf(path, sizeof path, "/proc/%u/comm", process);
+    if (read_small_file(path, text, sizeof text) != 0) text[0] = '\0';
+    text[std::strcspn(text, "\n")] = '\0';
+    make_printable(text, sizeof text);
   }
-  for (const Column &column : kColumns) {
-    const uint64_t value = row.*column.value;
-    if (column.is_of_tag && !by_tag_) continue;
-    if (as_json) std::printf(value == UINT64_MAX ? ", \"%s\": null" : ", \"%s\": %" PRIu64, column.name, value);
-    if (!as_json && value == UINT64_MAX) std::printf("  %10s", "-");
-    if (!as_json && value != UINT64_MAX)
-      std::printf("  %10.*f", column.is_bytes ? 1 : 0, static_cast<double>(value) / (column.is_bytes ? 1048576 : 1));
-  }
-  if (!as_json) std::printf("  %s%s\n", row.tag, row.note);
-}
+  char text[64] = "";
+};
 
-int Sample::print(bool as_json) const {
-  std::printf(as_json ? "{\"memory\": [" : "%8s  %-15s  %-8s", "process", "command", "device");
-  for (const Column &column : kColumns)
-    if (!as_json && (by_tag_ || !column.is_of_tag)) std::printf("  %10s", column.title);
-  if (!as_json) std::printf("\n");
+void Sample::print_json() const {
+  JsonWriter out(write_to_file, stdout);
+  out.open('{');
+  out.open("memory", '[');
   for (const Row &row : rows_) {
-    if (as_json) std::printf(&row == rows_.begin() ? "\n{" : "},\n{");
-    print_row(row, as_json);
-  }
-  if (as_json) std::printf("%s], \"cards\": [", rows_.empty() ? "" : "}");
-  for (const card &of : cards_) {
-    if (as_json) {
-      std::printf(&of == cards_.begin() ? "\n{" : ",\n{");
-      put_field("name", of.name);
-      put_field("uuid", of.uuid);
-      std::printf("\"total_bytes\": %" PRIu64 ", \"used_bytes\": %" PRIu64 "}", of.total, of.used);
-    } else {
-      std::printf("%s %s: %.1f MiB, %.1f MiB used by all processes\n", of.uuid, of.name,
-                  static_cast<double>(of.total) / 1048576, static_cast<double>(of.used) / 1048576);
+    out.open('{');
+    out.fields("command", Command(row.process).text, "device", row.place, "note", row.note, "process", row.process);
+    if (by_tag_) out.fields("tag", row.tag);
+    for (const Column &column : kColumns) {
+      if (column.is_of_tag && !by_tag_) continue;
+      if (const uint64_t value = row.*column.value; value != UINT64_MAX)
+        out.fields(column.name, value);
+      else
+        out.fields(column.name, nullptr);
     }
+    out.close('}');
   }
-  if (as_json) std::printf("]}\n");
-  if (!is_whole_) std::fprintf(stderr, "gmm: there was no memory for all processes\n");
-  return std::fflush(stdout) == 0 && is_whole_ ? EXIT_GOOD : EXIT_FAILED;
+  out.close(']');
+  out.open("cards", '[');
+  for (const card &of : cards_)
+    out.object("name", of.name, "uuid", of.uuid, "total_bytes", of.total, "used_bytes", of.used);
+  out.close(']');
+  out.close('}');
+  out.put('\n');
+  out.flush();
+}
+
+void Sample::print() const {
+  std::printf("%8s  %-15s  %-8s", "process", "command", "device");
+  for (const Column &column : kColumns)
+    if (by_tag_ || !column.is_of_tag) std::printf("  %10s", column.title);
+  std::printf("\n");
+  for (const Row &row : rows_) {
+    const char *place = row.place[0] != '\0' ? row.place : row.note[0] != '\0' ? "-" : "host";
+    std::printf("%8u  %-15s  %-8.8s", row.process, Command(row.process).text, place);
+    for (const Column &column : kColumns) {
+      const uint64_t value = row.*column.value;
+      if (column.is_of_tag && !by_tag_) continue;
+      if (value == UINT64_MAX)
+        std::printf("  %10s", "-");
+      else
+        std::printf("  %10.*f", column.is_bytes ? 1 : 0, static_cast<double>(value) / (column.is_bytes ? 1048576 : 1));
+    }
+    std::printf("  %s%s\n", row.tag, row.note);
+  }
+  for (const card &of : cards_)
+    std::printf("%s %s: %.1f MiB, %.1f MiB used by all processes\n", of.uuid, of.name,
+                static_cast<double>(of.total) / 1048576, static_cast<double>(of.used) / 1048576);
+}
+
+int show(const Sample &sample, const options &options) {
+  if (options.json != 0)
+    sample.print_json();
+  else
+    sample.print();
+  return std::fflush(stdout) == 0 ? EXIT_GOOD : EXIT_FAILED;
 }
 
 }  // namespace
 
-int command_ps(const options *options) { return Sample(*options, false).print(options->json != 0); }
+int command_ps(const options *options) { return show(Sample(*options, false), *options); }
 
 int command_top(const options *options) {
   constexpr uint64_t kPeriodUs = 1'000'000;
-  const HostAllocator allocator;
-  int code = EXIT_GOOD;
-  Sample *before = nullptr;
-  for (bool ends = false; !ends && code == EXIT_GOOD;) {
-    Sample *now = allocator.create<Sample>(*options, true);
-    if (now == nullptr) return EXIT_FAILED;
-    if (before != nullptr) {  // rates need two
-      now->find_rates(*before);
-      if (options->json == 0 && options->once == 0 && isatty(STDOUT_FILENO) != 0) std::printf("\033[H\033[2J");
-      code = now->print(options->json != 0);
-      ends = options->once != 0;
-    }
-    allocator.destroy(std::exchange(before, now));
-    if (!ends) sleep_us(kPeriodUs);
+  for (Sample before(*options, true);;) {  // rates need two
+    sleep_us(kPeriodUs);
+    Sample now(*options, true);
+    now.find_rates(before);
+    if (options->json == 0 && options->once == 0 && isatty(STDOUT_FILENO) != 0) std::printf("\033[H\033[2J");
+    const int code = show(now, *options);
+    if (code != EXIT_GOOD || options->once != 0) return code;
+    before.take(now);
   }
-  allocator.destroy(before);
-  return code;
 }

@@ -3,8 +3,7 @@
 // profile: objects and bytes that were allocated between `from` and `to`, and those in use at the moment. A sample is
 // all blocks of one kind, device, tag, name and stack. All but the last are its labels, as is the state of the tag at
 // the moment, and its outermost calls. A trace with stacks of some allocations counts only those, each for the bytes
-// that it stands for.
-#include <unistd.h>
+// that it stands for, and the blocks from before it.
 #include <zlib.h>
 
 #include <algorithm>
@@ -54,15 +53,17 @@ class Profile {
     for (const char *const(&type)[2] : kTypes)
       profile_.message(kSampleType, Message().number(1, string(type[0]).index).number(2, string(type[1]).index));
   }
-  bool add(uint32_t index, uint64_t moment);
-  bool write(uint64_t moment, FILE *out);
+  void add(uint32_t index, uint64_t moment);
+  void write(uint64_t moment, FILE *out);
 
  private:
   void put(const trace &of, const WalkGroup &group, bool is_paused);
-  static bool counts(const trace &of, const trace_event &alloc) { return of.stack_bytes <= 1 || alloc.stack != 0; }
+  static bool counts(const trace &of, const trace_event &alloc) {
+    return of.stack_bytes <= 1 || alloc.stack != 0 || alloc.was_live != 0;
+  }
   Text &string(const char *text) {
-    return strings_.find_or_add(hash_of_text(text), Text{text, strings_.items().size(), 0},
-                                [text](const Text &each) { return std::strcmp(each.text, text) == 0; });
+    return strings_.items[strings_.find_or_add(hash_of_text(text), Text{text, strings_.items.size(), 0},
+                                               [text](const Text &each) { return std::strcmp(each.text, text) == 0; })];
   }
   // A location whose function has this name.
   uint64_t location(const char *name);
@@ -75,20 +76,19 @@ class Profile {
   const view_input &input_;
   Message profile_;
   Distinct<Text> strings_;
-  uint64_t last_location_ = 0;        // and function, which have the same numbers
-  Vector<uint64_t> frame_locations_;  // of the trace, by frame; 0: none so far
-  uint64_t mappings_ = 0;             // of the traces before
-  char devices_[16][16];              // their names
-  bool is_whole_ = true;
+  uint64_t last_location_ = 0;      // and function, which have the same numbers
+  List<uint64_t> frame_locations_;  // of the trace, by frame; 0: none so far
+  uint64_t mappings_ = 0;           // of the traces before
+  char devices_[16][16];            // their names
 };
 
-bool Profile::add(uint32_t index, uint64_t moment) {
+void Profile::add(uint32_t index, uint64_t moment) {
   const trace &of = input_.traces[index];
   view_input until = input_;
   until.choice.to = moment;
   Walk walk(until, index);
   WalkGroups groups;
-  while (is_whole_ && walk.next()) {
+  while (walk.next()) {
     const trace_event &event = walk.event();
     if (event.type != TRACE_ALLOC || event.was_live != 0 || !counts(of, event)) continue;
     WalkGroup &group = group_of(*walk.block(), GroupBy::kBoth, &groups);
@@ -101,17 +101,15 @@ bool Profile::add(uint32_t index, uint64_t moment) {
   });
   put_mappings(of);
   frame_locations_.clear();
-  for (uint32_t i = 0; i < of.frame_count; ++i) is_whole_ = frame_locations_.push_back(0) && is_whole_;
-  is_whole_ = is_whole_ && groups.is_whole() && !walk.is_out_of_memory();
-  for (uint64_t i = 0; i < groups.items().size() && is_whole_; ++i) {
-    const trace_event &place = *groups.items()[i].block.alloc;
+  frame_locations_.grow_to(of.frame_count);
+  for (const WalkGroup &group : groups.items) {
+    const trace_event &place = *group.block.alloc;
     const bool is_paused = std::any_of(walk.bytes().begin(), walk.bytes().end(), [&](const WalkBytes &each) {
       return each.device == place.device && each.tag == place.tag && each.paused != 0;
     });
-    put(of, groups.items()[i], place.kind == GMM_KIND_VMM && is_paused);
+    put(of, group, place.kind == GMM_KIND_VMM && is_paused);
   }
   mappings_ += of.module_count;
-  return is_whole_;
 }
 
 uint64_t Profile::location(const char *name) {
@@ -169,28 +167,32 @@ void Profile::put(const trace &of, const WalkGroup &group, bool is_paused) {
   profile_.message(kSample, sample);
 }
 
-bool Profile::write(uint64_t moment, FILE *out) {
+void Profile::write(uint64_t moment, FILE *out) {
   const uint64_t from = input_.choice.from;
   profile_.number(kTime, first_epoch(input_) + from);
   if (moment != UINT64_MAX) profile_.number(kDuration, moment - from);
   profile_.number(kDefaultType, string("inuse_space").index);
-  for (const Text &each : strings_.items()) profile_.text(kString, each.text);
-  if (!strings_.is_whole() || !profile_.is_whole()) return false;
-  // gzdopen() owns its descriptor.
-  std::fflush(out);
-  gzFile packed = gzdopen(dup(fileno(out)), "wb");
-  if (packed == nullptr) return false;
-  const bool is_written = gzwrite(packed, profile_.data(), static_cast<unsigned>(profile_.size())) != 0;
-  return gzclose(packed) == Z_OK && is_written;
+  for (const Text &each : strings_.items) profile_.text(kString, each.text);
+  z_stream stream = {};
+  constexpr int kWithHeader = 16;
+  if (deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, MAX_WBITS + kWithHeader, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+    end_without_memory();
+  List<uint8_t> packed;
+  packed.grow_to(deflateBound(&stream, profile_.size()));
+  stream.next_in = const_cast<uint8_t *>(profile_.data());
+  stream.avail_in = static_cast<unsigned>(profile_.size());
+  stream.next_out = packed.data();
+  stream.avail_out = static_cast<unsigned>(packed.size());
+  deflate(&stream, Z_FINISH);
+  std::fwrite(packed.data(), 1, stream.total_out, out);
+  deflateEnd(&stream);
 }
 
 }  // namespace
 
-int view_pprof(const view_input *input, FILE *out) {
-  uint64_t moment = input->choice.to, bytes = 0;
-  if (input->choice.at_peak && !find_peak(*input, &moment, &bytes)) return 0;
+void view_pprof(const view_input *input, FILE *out) {
+  const uint64_t moment = input->choice.at_peak ? find_peak(*input).time : input->choice.to;
   Profile profile(*input);
-  for (uint32_t i = 0; i < input->count; ++i)
-    if (!profile.add(i, moment)) return 0;
-  return profile.write(moment, out);
+  for (uint32_t i = 0; i < input->count; ++i) profile.add(i, moment);
+  profile.write(moment, out);
 }

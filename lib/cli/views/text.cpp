@@ -36,7 +36,7 @@ void print_stack(FILE *out, const trace &of, uint32_t stack, const char *first, 
 }
 
 uint32_t thread_of(const trace &of, const trace_event &event) {
-  return of.threads == nullptr ? event.thread : of.threads[event.thread];
+  return of.threads == nullptr ? event.thread : static_cast<uint32_t>(of.threads[event.thread]);
 }
 
 void print_block(FILE *out, const trace &of, const trace_event &event, const WalkBlock &block) {
@@ -50,9 +50,8 @@ void print_block(FILE *out, const trace &of, const trace_event &event, const Wal
 void print_operation(FILE *out, const trace &of, const trace_event &event) {
   const double us = static_cast<double>(event.time - event.began) / 1000;
   const auto bytes = static_cast<double>(event.size);
-  const bool is_of_tag = event.type == TRACE_PAUSE || event.type == TRACE_RESUME;
-  std::fprintf(out, "%s%s%.1f MiB in %.0f us", is_of_tag ? tag_name(of, event.tag) : "", is_of_tag ? ": " : "",
-               bytes / kMib, us);
+  const char *tag = operation_tag(of, event);
+  std::fprintf(out, "%s%s%.1f MiB in %.0f us", tag, *tag != '\0' ? ": " : "", bytes / kMib, us);
   if (us > 0 && event.size != 0) std::fprintf(out, ", %.1f GB/s", bytes / us / 1000);
   if (event.type == TRACE_COMPACT) std::fprintf(out, ", %.1f MiB went back", static_cast<double>(event.value) / kMib);
   if (event.type == TRACE_MOVE)
@@ -84,65 +83,54 @@ void print_row(FILE *out, const Walk &walk) {
   const trace_event &event = walk.event();
   const WalkBlock *block = walk.block();
   const trace_event &place = block != nullptr ? *block->alloc : event;
-  std::fprintf(out, "%" PRIu32 ",%" PRIu64 ",%" PRIu64 ",%" PRIu32 ",%s,", of.process, walk.time(event.time),
-               event.time - event.began, thread_of(of, event), event_name(event));
-  if (block != nullptr) std::fprintf(out, "%" PRIu32, event.block);
-  std::fprintf(out, ",0x%" PRIx64 ",%" PRIu64 ",%" PRIu64 ",%s,", place.address, place.size,
-               event.type == TRACE_HELD || event.type == TRACE_COMPACT ? event.value : 0, kind_text(place.kind));
-  if (place.kind != GMM_KIND_UNSPECIFIED) std::fprintf(out, "%d", place.device);
-  std::fputc(',', out);
+  const bool has_failed = event.type == TRACE_FAILED,
+             has_more = event.type == TRACE_HELD || event.type == TRACE_COMPACT;
+  char number[16] = "", device[16] = "", stream[24] = "";
+  if (block != nullptr) std::snprintf(number, sizeof number, "%" PRIu32, event.block);
+  if (block != nullptr) std::snprintf(stream, sizeof stream, "0x%" PRIx64, of.streams[event.stream]);
+  if (place.kind != GMM_KIND_UNSPECIFIED) std::snprintf(device, sizeof device, "%d", place.device);
+  std::fprintf(out,
+               "%" PRIu32 ",%" PRIu64 ",%" PRIu64 ",%" PRIu32 ",%s,%s,0x%" PRIx64 ",%" PRIu64 ",%" PRIu64 ",%s,%s,",
+               of.process, walk.time(event.time), event.time - event.began, thread_of(of, event), event_name(event),
+               number, place.address, place.size, has_more ? event.value : 0, kind_text(place.kind), device);
   print_quoted(out, tag_name(of, place.tag));
-  std::fputc(',', out);
-  if (block != nullptr) std::fprintf(out, "0x%" PRIx64, of.streams[event.stream]);
-  std::fputc(',', out);
-  if (block != nullptr && block->name[0] != '\0') print_quoted(out, block->name);
-  std::fputc(',', out);
-  if (event.type == TRACE_FAILED) {
-    std::fprintf(out, "%s,", gmm_result_name(event.result));
-    print_quoted(out, of.texts[event.value]);
-  } else {
-    std::fputc(',', out);
-  }
-  std::fputc(',', out);
-  std::fputc('"', out);
+  std::fprintf(out, ",%s,", stream);
+  print_quoted(out, block != nullptr ? block->name : "");
+  std::fprintf(out, ",%s,", has_failed ? gmm_result_name(event.result) : "");
+  print_quoted(out, has_failed ? of.texts[event.value] : "");
+  std::fputs(",\"", out);
   print_stack(out, of, event.stack, "", "; ", INT_MAX);
   std::fprintf(out, "\",%" PRIu64 "\n", event.stack != 0 && event.type == TRACE_ALLOC ? event.value : 0);
 }
 
 }  // namespace
 
-int view_text(const view_input *input, FILE *out) {
+void view_text(const view_input *input, FILE *out) {
   std::fprintf(out, "%13s %8s  event\n", "seconds", "thread");
   for (uint32_t i = 0; i < input->count; ++i) {
     if (input->count > 1)
       std::fprintf(out, "process %" PRIu32 ", %s\n", input->traces[i].process, input->traces[i].file);
-    if (!for_each_event(*input, i, [&](const Walk &walk) { print_event(out, walk); })) return 0;
+    for_each_event(*input, i, [&](const Walk &walk) { print_event(out, walk); });
   }
-  return 1;
 }
 
-int view_plain(const view_input *input, FILE *out) {
-  for (uint32_t i = 0; i < input->count; ++i) {
-    const auto print = [&](const Walk &walk) {
+void view_plain(const view_input *input, FILE *out) {
+  for (uint32_t i = 0; i < input->count; ++i)
+    for_each_event(*input, i, [&](const Walk &walk) {
       const trace_event &event = walk.event();
-      if (event.block == TRACE_NO_BLOCK) return;
       const uint64_t stream = walk.of().streams[event.stream];
       if (event.type == TRACE_ALLOC)
         std::fprintf(out, "a %" PRIu32 " %" PRIu64 " %" PRIu64 "\n", event.block, event.size, stream);
       else if (event.type == TRACE_FREE)
         std::fprintf(out, "f %" PRIu32 " %" PRIu64 "\n", event.block, stream);
-    };
-    if (!for_each_event(*input, i, print)) return 0;
-  }
-  return 1;
+    });
 }
 
-int view_csv(const view_input *input, FILE *out) {
+void view_csv(const view_input *input, FILE *out) {
   std::fputs(
       "process,time_ns,duration_ns,thread,event,block,address,bytes,more_bytes,kind,device,tag,stream,name,"
       "result,message,stack,stack_bytes\n",
       out);
   for (uint32_t i = 0; i < input->count; ++i)
-    if (!for_each_event(*input, i, [&](const Walk &walk) { print_row(out, walk); })) return 0;
-  return 1;
+    for_each_event(*input, i, [&](const Walk &walk) { print_row(out, walk); });
 }

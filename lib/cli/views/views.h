@@ -23,13 +23,13 @@ struct view_input {
   struct view_choice choice;
 };
 
-/* Each writes a whole file. 0: no memory, which is reported on stderr. Errors of `out` are the caller's. */
-int view_text(const struct view_input *input, FILE *out);
-int view_plain(const struct view_input *input, FILE *out); /* the lines `a ID BYTES STREAM` and `f ID STREAM` */
-int view_csv(const struct view_input *input, FILE *out);
-int view_perfetto(const struct view_input *input, FILE *out);   /* protobuf of ui.perfetto.dev */
-int view_memory_viz(const struct view_input *input, FILE *out); /* JSON of pytorch.org/memory_viz */
-int view_pprof(const struct view_input *input, FILE *out);      /* protobuf of pprof, packed by gzip */
-int view_html(const struct view_input *input, FILE *out);       /* one page, without network */
+/* Each writes a whole file. Errors of `out` are the caller's. */
+void view_text(const struct view_input *input, FILE *out);
+void view_plain(const struct view_input *input, FILE *out); /* the lines `a ID BYTES STREAM` and `f ID STREAM` */
+void view_csv(const struct view_input *input, FILE *out);
+void view_perfetto(const struct view_input *input, FILE *out);   /* protobuf of ui.perfetto.dev */
+void view_memory_viz(const struct view_input *input, FILE *out); /* JSON of pytorch.org/memory_viz */
+void view_pprof(const struct view_input *input, FILE *out);      /* protobuf of pprof, packed by gzip */
+void view_html(const struct view_input *input, FILE *out);       /* one page, without network */
 
 #endif

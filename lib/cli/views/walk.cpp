@@ -40,12 +40,17 @@ WalkGroup &group_of(const WalkBlock &block, GroupBy by, WalkGroups *groups) {
   const auto number = uint64_t{place.tag} << 32 | uint64_t{place.kind} << 16 | static_cast<uint16_t>(place.device);
   uint64_t hash = of_place ? hash_of_text(block.name, kHashStart ^ number) : kHashStart;
   if (of_stack) hash = (hash ^ place.stack) * UINT64_C(0x9e3779b97f4a7c15);
-  return groups->find_or_add(hash, WalkGroup{block}, [&](const WalkGroup &group) {
+  return groups->items[groups->find_or_add(hash, WalkGroup{block}, [&](const WalkGroup &group) {
     const trace_event &of = *group.block.alloc;
     if (of_stack && of.stack != place.stack) return false;
     return !of_place || (of.tag == place.tag && of.kind == place.kind && of.device == place.device &&
                          std::strcmp(group.block.name, block.name) == 0);
-  });
+  })];
+}
+
+void sort_largest_first(WalkGroups *groups) {
+  std::sort(groups->items.begin(), groups->items.end(),
+            [](const WalkGroup &a, const WalkGroup &b) { return a.live_bytes > b.live_bytes; });
 }
 
 void frame_text(const trace_frame &frame, FrameText &out) {
@@ -60,8 +65,7 @@ Walk::Walk(const view_input &input, uint32_t index)
     : choice_(input.choice),
       trace_(input.traces[index]),
       offset_(trace_.epoch == 0 ? 0 : trace_.epoch - first_epoch(input)) {
-  is_out_of_memory_ = !blocks_.reserve(trace_.block_count);
-  for (uint64_t i = 0; i < trace_.block_count && !is_out_of_memory_; ++i) blocks_.push_back_reserved(WalkBlock{});
+  blocks_.grow_to(trace_.block_count);
 }
 
 bool Walk::is_chosen(const trace_event &place) const {
@@ -69,27 +73,21 @@ bool Walk::is_chosen(const trace_event &place) const {
   return choice_.kind == GMM_KIND_UNSPECIFIED || choice_.kind == place.kind;
 }
 
-WalkBytes *Walk::bytes_of(gmm_device device, uint32_t tag) {
+WalkBytes &Walk::bytes_of(gmm_device device, uint32_t tag) {
   for (changed_ = 0; changed_ < bytes_.size(); ++changed_)
-    if (bytes_[changed_].device == device && bytes_[changed_].tag == tag) return &bytes_[changed_];
-  if (!bytes_.push_back(WalkBytes{device, tag})) {
-    is_out_of_memory_ = true;
-    return nullptr;
-  }
-  return &bytes_[changed_];
+    if (bytes_[changed_].device == device && bytes_[changed_].tag == tag) return bytes_[changed_];
+  return bytes_.add(WalkBytes{device, tag});
 }
 
 // A heap that has ended holds nothing.
 bool Walk::set_held(const trace_event &event) {
-  uint64_t at = 0;
-  while (at < heaps_.size() && heaps_[at].number != event.address) ++at;
+  const auto is_same = [&](const WalkHeap &heap) { return heap.number == event.address; };
   const bool has_ended = event.type == TRACE_HEAP_DESTROYED;
-  if (at == heaps_.size()) {
-    if (has_ended || !is_chosen(event) || bytes_of(event.device, event.tag) == nullptr) return false;
-    if (!heaps_.push_back(WalkHeap{event.address, 0, 0, changed_})) is_out_of_memory_ = true;
-    if (is_out_of_memory_) return false;
+  if (heaps_.find(event.address, is_same) == heaps_.kNone) {
+    if (has_ended || !is_chosen(event)) return false;
+    bytes_of(event.device, event.tag);
   }
-  WalkHeap &heap = heaps_[at];
+  WalkHeap &heap = heaps_.items[heaps_.find_or_add(event.address, WalkHeap{event.address, 0, 0, changed_}, is_same)];
   changed_ = heap.bytes;
   const uint64_t held = has_ended ? 0 : event.size, paused = has_ended ? 0 : event.value;
   bytes_[changed_].held += held - heap.held;
@@ -117,16 +115,14 @@ bool Walk::apply() {
   const bool chosen = is_chosen_block(alloc);
   if (event.type == TRACE_FREE) block = WalkBlock{};
   if (!chosen || event.type == TRACE_USE || event.type == TRACE_BLOCK_NAME) return chosen;
-  WalkBytes *bytes = bytes_of(alloc.device, alloc.tag);
-  if (bytes == nullptr) return false;
   const uint64_t change = event.type == TRACE_ALLOC ? alloc.size : uint64_t{0} - alloc.size;
-  bytes->live += change;
+  bytes_of(alloc.device, alloc.tag).live += change;
   live_ += change;
   return true;
 }
 
 bool Walk::next() {
-  while (next_ < trace_.count && !is_out_of_memory_) {
+  while (next_ < trace_.count) {
     event_ = &trace_.events[next_++];
     if (time(event_->time) > choice_.to) break;
     if (apply() && time(event_->time) >= choice_.from) return true;
@@ -134,19 +130,22 @@ bool Walk::next() {
   return false;
 }
 
-bool find_peak(const view_input &input, uint64_t *time, uint64_t *bytes) {
+List<WalkBlock> live_by_address(const Walk &walk) {
+  List<WalkBlock> live;
+  walk.for_each_live([&](const WalkBlock &block) { live.add(block); });
+  std::sort(live.begin(), live.end(),
+            [](const WalkBlock &a, const WalkBlock &b) { return a.alloc->address < b.alloc->address; });
+  return live;
+}
+
+Peak find_peak(const view_input &input) {
   // Of several processes the peak is that of one: their memory need not be on one card.
-  *time = input.choice.to;
-  *bytes = 0;
-  for (uint32_t i = 0; i < input.count; ++i) {
-    const auto compare = [&](const Walk &walk) {
-      if (walk.live() <= *bytes) return;
-      *bytes = walk.live();
-      *time = walk.time(walk.event().time);
-    };
-    if (!for_each_event(input, i, compare)) return false;
-  }
-  return true;
+  Peak peak = {input.choice.to, 0};
+  for (uint32_t i = 0; i < input.count; ++i)
+    for_each_event(input, i, [&](const Walk &walk) {
+      if (walk.live() > peak.bytes) peak = {walk.time(walk.event().time), walk.live()};
+    });
+  return peak;
 }
 
 }  // namespace gmm

@@ -11,7 +11,7 @@
 #include "base/process.h"
 #include "engine/context/context.h"
 #include "engine/pause/heap_transition.h"
-#include "engine/trace/text_writer.h"
+#include "base/text_writer.h"
 
 namespace gmm {
 namespace {

@@ -3,15 +3,14 @@
 
 #include <algorithm>
 #include <cinttypes>
-#include <cstdio>
 #include <cstring>
 #include <string_view>
 #include <tuple>
 
 #include "base/device_text.h"
 #include "base/process.h"
+#include "base/text_writer.h"
 #include "engine/heap/block.h"
-#include "engine/trace/text_writer.h"
 
 namespace gmm {
 namespace {
@@ -146,47 +145,48 @@ void Snapshot::query_extent(uint64_t index, gmm_extent_info *out, Heap **heap) c
 }
 
 Status Snapshot::write(gmm_write_fn write, void *user) const {
-  TextWriter writer(write, user);
-  writer.print("{\"format\":\"gmm-snapshot\",\"version\":1,\"backend\":\"%s\",\"process\":%d,\"devices\":[",
-               backend_name_, process_number());
+  JsonWriter writer(write, user);
+  writer.open('{');
+  writer.fields("format", "gmm-snapshot", "version", 1, "backend", backend_name_, "process", process_number());
+  writer.open("devices", '[');
   for (const DeviceCopy &copy : devices_) {
-    writer.print("%s{\"device\":%d,\"uuid\":\"", &copy == devices_.begin() ? "" : ",", copy.device);
     const DeviceUse &use = copy.use;
-    writer.uuid(use.uuid);
-    writer.print("\",\"total_bytes\":%" PRIu64 ",\"used_bytes\":%" PRIu64 ",\"held_bytes\":%" PRIu64
-                 ",\"foreign_bytes\":%" PRIu64 ",\"outside_bytes\":%" PRIu64 ",\"pool_bytes\":%" PRIu64
-                 ",\"graph_bytes\":%" PRIu64 "}",
-                 use.total, use.used, copy.held, copy.foreign, use.used > copy.held ? use.used - copy.held : 0,
-                 use.pool, use.graphs);
+    char uuid[UUID_TEXT_SIZE];
+    uuid_text(use.uuid, uuid);
+    writer.object("device", copy.device, "uuid", uuid, "total_bytes", use.total, "used_bytes", use.used, "held_bytes",
+                  copy.held, "foreign_bytes", copy.foreign, "outside_bytes",
+                  use.used > copy.held ? use.used - copy.held : 0, "pool_bytes", use.pool, "graph_bytes", use.graphs);
   }
-  writer.print("],\"heaps\":[");
+  writer.close(']');
+  writer.open("heaps", '[');
   uint64_t extent = 0, block = 0;
-  for (uint64_t i = 0; i < heaps_.size(); ++i) {
-    const HeapCopy &heap = heaps_[i];
-    writer.print("%s{\"kind\":\"%s\",\"device\":%d,\"tag\":", i == 0 ? "" : ",",
-                 kind_words[static_cast<uint32_t>(heap.kind)], heap.device);
-    writer.quote(heap.tag_name);
-    writer.print(",\"capture\":%" PRIu64 ",\"live_bytes\":%" PRIu64 ",\"live_blocks\":%" PRIu64
-                 ",\"reserved_bytes\":%" PRIu64 ",\"paused_bytes\":%" PRIu64 ",\"extents\":[",
-                 heap.capture, heap.totals.live_bytes, heap.totals.live_blocks, heap.totals.held, heap.totals.paused);
-    for (const uint64_t first = extent; extent < heap.extents_end; ++extent)
-      writer.print("%s{\"address\":\"0x%" PRIxPTR "\",\"size\":%" PRIu64 ",\"mapped\":%s,\"importers\":%u}",
-                   extent == first ? "" : ",", extents_[extent].address, extents_[extent].size,
-                   extents_[extent].mapped ? "true" : "false", extents_[extent].importers);
-    writer.print("],\"blocks\":[");
-    for (const uint64_t first = block; block < heap.blocks_end; ++block) {
-      writer.print("%s{\"address\":\"0x%" PRIxPTR "\",\"size\":%" PRIu64 ",\"reserved\":%" PRIu64 ",\"state\":\"%s\"",
-                   block == first ? "" : ",", blocks_[block].address, blocks_[block].size, blocks_[block].reserved_size,
-                   blocks_[block].paused ? "paused" : "active");
-      if (const char *name = name_of(blocks_[block]); *name != '\0') {
-        writer.print(",\"name\":");
-        writer.quote(name);
-      }
-      writer.print("}");
+  for (const HeapCopy &heap : heaps_) {
+    writer.open('{');
+    writer.fields("kind", kind_words[static_cast<uint32_t>(heap.kind)], "device", heap.device, "tag", heap.tag_name,
+                  "capture", heap.capture, "live_bytes", heap.totals.live_bytes, "live_blocks", heap.totals.live_blocks,
+                  "reserved_bytes", heap.totals.held, "paused_bytes", heap.totals.paused);
+    writer.open("extents", '[');
+    for (; extent < heap.extents_end; ++extent) {
+      const ExtentCopy &each = extents_[extent];
+      writer.object("address", Hexadecimal{each.address}, "size", each.size, "mapped", each.mapped, "importers",
+                    each.importers);
     }
-    writer.print("]}");
+    writer.close(']');
+    writer.open("blocks", '[');
+    for (; block < heap.blocks_end; ++block) {
+      const BlockCopy &each = blocks_[block];
+      writer.open('{');
+      writer.fields("address", Hexadecimal{each.address}, "size", each.size, "reserved", each.reserved_size, "state",
+                    each.paused ? "paused" : "active");
+      if (each.name != 0) writer.fields("name", name_of(each));
+      writer.close('}');
+    }
+    writer.close(']');
+    writer.close('}');
   }
-  writer.print("]}\n");
+  writer.close(']');
+  writer.close('}');
+  writer.put('\n');
   writer.flush();
   return writer.stopped()
              ? fail(GMM_ERROR_IO, "gmm_snapshot_write: the function stopped before the end, so the text is incomplete.")
