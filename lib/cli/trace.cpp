@@ -26,11 +26,14 @@ namespace {
 
 enum { HIGHEST_ID = 50 * 1000 * 1000, LINE = 128 };
 
-struct heap_slot {
-  uint32_t tag = 0;
-  gmm_device device = 0;
-  uint16_t kind = 0;
-  bool is_known = false;
+// What the records of a block of the file have said.
+struct block_state {
+  uint64_t thread;  // 0: none so far
+  uint64_t time;    // of the last record
+  uint32_t streams[TRACE_STREAM_SLOTS];
+  uint64_t places[TRACE_HEAP_SLOTS];  // 0: not known
+  uint64_t stack, stands_for;         // of the next alloc or failure
+  bool is_live;                       // the next alloc was before the trace
 };
 
 // A trace that is being read. Its functions return nullptr, or what is wrong.
@@ -40,14 +43,9 @@ struct reader {
   Numbers streams, tags, threads, stacks;  // with the indices of these
   Numbers frames;                          // addresses, or TRACE_INTERPRETED and a frame's number
   List<uint64_t> live;                     // of a text, by number of the block: its size while it lives
-  uint64_t thread = 0;                     // of the block of the file; 0: none so far
-  uint64_t time = 0;                       // of the last record of the block of the file
-  uint32_t stream_slots[TRACE_STREAM_SLOTS] = {};
-  heap_slot heap_slots[TRACE_HEAP_SLOTS] = {};
-  uint64_t stack = 0, stands_for = 0;  // of the next alloc or failure
-  bool is_live = false;                // the next alloc was before the trace
-  List<uint64_t> addresses;            // of stacks, as `frames` has them
-  uint64_t offset = 0;                 // of the record, or number of the line
+  block_state now = {};
+  List<uint64_t> addresses;  // of stacks, as `frames` has them
+  uint64_t offset = 0;       // of the record, or number of the line
   uint64_t begin_time = 0;
   double tick = 0;  // nanoseconds of one
 };
@@ -136,61 +134,64 @@ uint64_t nanoseconds(const reader *reader, uint64_t time) {
 
 trace_event event_at(const reader *reader, uint8_t type) {
   trace_event event = {};
-  event.time = event.began = nanoseconds(reader, reader->time);
+  event.time = event.began = nanoseconds(reader, reader->now.time);
   event.type = type;
   event.block = TRACE_NO_BLOCK;
   return event;
 }
 
 void take_stack(reader *reader, trace_event *event) {
-  event->stack = static_cast<uint32_t>(reader->stack);  // its number, until all are read
-  reader->stack = 0;
+  event->stack = static_cast<uint32_t>(std::exchange(reader->now.stack, 0));  // its number, until all are read
 }
 
 // An event goes to the thread of its block of the file.
 const char *add_read(reader *reader, trace_event *event) {
-  if (reader->thread == 0) return "the block of the file has no thread";
+  const uint64_t thread = reader->now.thread;
+  if (thread == 0) return "the block of the file has no thread";
   if (reader->read.count == UINT32_MAX) return "the trace has more events than this program can count";
-  event->thread =
-      index_of(&reader->threads, reader->thread, &reader->read.threads, &reader->read.thread_count, reader->thread);
+  event->thread = index_of(&reader->threads, thread, &reader->read.threads, &reader->read.thread_count, thread);
   append(&reader->read.events, &reader->read.count, *event);
   return nullptr;
 }
 
-void set_heap(const heap_slot &heap, trace_event *event) {
-  event->kind = heap.kind;
-  event->device = heap.device;
-  event->tag = heap.tag;
+void set_place(reader *reader, uint64_t place, trace_event *event) {
+  event->kind = static_cast<uint16_t>(place);
+  event->device = static_cast<gmm_device>(place >> 16 & 0xffff);
+  event->tag = tag_index(reader, static_cast<gmm_tag>(place >> 32));
 }
 
 const char *read_short(reader *reader, uint64_t first, uint64_t second) {
-  reader->time += first >> 8 & 0xffff;
+  reader->now.time += first >> 8 & 0xffff;
   trace_event event = event_at(reader, first & 0xf);
   event.address = first >> 24 << 8;
-  event.stream = reader->stream_slots[first >> 4 & 0xf];
+  event.stream = reader->now.streams[first >> 4 & 0xf];
   if (event.type == TRACE_ALLOC) {
-    const heap_slot &heap = reader->heap_slots[second >> 48 & 0xff];
+    const uint64_t place = reader->now.places[second >> 48 & 0xff];
     event.size = second & ((UINT64_C(1) << 48) - 1);
     event.log2_alignment = second >> 56 & 0x3f;
-    event.was_live = std::exchange(reader->is_live, false);
-    set_heap(heap, &event);
+    event.was_live = std::exchange(reader->now.is_live, false);
+    set_place(reader, place, &event);
     take_stack(reader, &event);
-    event.value = event.stack == 0 ? 0 : reader->stands_for;
+    event.value = event.stack == 0 ? 0 : reader->now.stands_for;
     if (event.size == 0) return "the size of the allocation is impossible";
-    if (!heap.is_known) return "the allocation is of an unknown heap";
+    if (place == 0) return "the allocation is of an unknown heap";
   }
   return add_read(reader, &event);
 }
 
-// A text of the record, or a name.
+// A text of a record, or a name.
+template <uint64_t kBytes>
+struct Text {
+  explicit Text(const uint64_t *from) {
+    std::memcpy(text, from, kBytes);
+    gmm::make_printable(text, kBytes);
+  }
+  char text[kBytes];
+};
+
 template <uint64_t kBytes>
 uint32_t add_text(char (**texts)[kBytes], uint32_t *count, const uint64_t *from) {
-  struct Text {
-    char text[kBytes];
-  } made;
-  std::memcpy(made.text, from, kBytes);
-  gmm::make_printable(made.text, kBytes);
-  return append(reinterpret_cast<Text **>(texts), count, made);
+  return append(reinterpret_cast<Text<kBytes> **>(texts), count, Text<kBytes>(from));
 }
 
 const char *read_frame(reader *reader, const uint64_t *values) {
@@ -198,8 +199,7 @@ const char *read_frame(reader *reader, const uint64_t *values) {
   trace_frame frame = {0, TRACE_NO_FRAME, TRACE_NO_FRAME, static_cast<uint32_t>(values[1]), "", ""};
   std::memcpy(frame.name, values + 2, TRACE_NAME_BYTES);
   gmm::make_printable(frame.name, TRACE_NAME_BYTES + 1);
-  std::memcpy(frame.file, values + kFile, TRACE_TEXT_BYTES);
-  gmm::make_printable(frame.file, TRACE_TEXT_BYTES);
+  std::strcpy(frame.file, Text<TRACE_TEXT_BYTES>(values + kFile).text);
   index_of(&reader->frames, values[0] | TRACE_INTERPRETED, &reader->read.frames, &reader->read.frame_count, frame);
   return nullptr;
 }
@@ -220,27 +220,16 @@ const char *read_module(reader *reader, const uint64_t *values) {
   if (values[4] > sizeof id.build_id) return "the build-id is longer than any";
   std::memcpy(id.build_id, values + 5, sizeof id.build_id);
   gmm::build_id_text(id.build_id, values[4], module.build_id);
-  std::memcpy(module.path, values + 5 + sizeof id.build_id / 8, TRACE_TEXT_BYTES);
-  gmm::make_printable(module.path, TRACE_TEXT_BYTES);
+  std::strcpy(module.path, Text<TRACE_TEXT_BYTES>(values + 5 + sizeof id.build_id / 8).text);
   append(&reader->read.modules, &reader->read.module_count, module);
   return nullptr;
 }
 
-void set_place(reader *reader, uint64_t place, trace_event *event) {
-  event->kind = static_cast<uint16_t>(place);
-  event->device = static_cast<gmm_device>(place >> 16 & 0xffff);
-  event->tag = tag_index(reader, static_cast<gmm_tag>(place >> 32));
-}
-
 const char *read_heap(reader *reader, const uint64_t *values) {
   if (values[0] >= TRACE_HEAP_SLOTS) return "the slot of the heap is impossible";
-  trace_event place = {};
-  set_place(reader, values[2], &place);
-  reader->heap_slots[values[0]] = heap_slot{place.tag, place.device, place.kind, true};
-  char *const name = reader->read.tags[place.tag].name;
-  if (values[3] == 0) return nullptr;
-  std::memcpy(name, &values[3], TRACE_NAME_BYTES);
-  gmm::make_printable(name, TRACE_NAME_BYTES);
+  reader->now.places[values[0]] = values[2];
+  const uint32_t tag = tag_index(reader, static_cast<gmm_tag>(values[2] >> 32));
+  if (values[3] != 0) std::strcpy(reader->read.tags[tag].name, Text<TRACE_NAME_BYTES>(&values[3]).text);
   return nullptr;
 }
 
@@ -271,9 +260,9 @@ const char *read_event(reader *reader, uint8_t type, const uint64_t *values) {
   if (type == TRACE_HEAP_CREATED) set_place(reader, values[1], &event);
   if (type == TRACE_BLOCK_NAME) event.value = add_text(&of->names, &of->name_count, &values[1]);
   if (type == TRACE_HELD) {
-    const heap_slot &heap = reader->heap_slots[values[0] % TRACE_HEAP_SLOTS];
-    if (!heap.is_known) return "the bytes are of an unknown heap";
-    set_heap(heap, &event);
+    const uint64_t place = reader->now.places[values[0] % TRACE_HEAP_SLOTS];
+    if (place == 0) return "the bytes are of an unknown heap";
+    set_place(reader, place, &event);
   }
   if (type == TRACE_FAILED) {
     take_stack(reader, &event);
@@ -290,14 +279,14 @@ const char *read_long(reader *reader, uint8_t type, const uint64_t *values, uint
     case TRACE_TIME:
       return nullptr;
     case TRACE_LIVE:
-      reader->is_live = true;
+      reader->now.is_live = true;
       return nullptr;
     case TRACE_THREAD:
-      reader->thread = static_cast<uint32_t>(values[0]);
+      reader->now.thread = static_cast<uint32_t>(values[0]);
       return nullptr;
     case TRACE_STREAM:
       if (values[0] >= TRACE_STREAM_SLOTS) return "the slot of the stream is impossible";
-      reader->stream_slots[values[0]] = stream_index(reader, values[1]);
+      reader->now.streams[values[0]] = stream_index(reader, values[1]);
       return nullptr;
     case TRACE_HEAP:
       return read_heap(reader, values);
@@ -313,8 +302,8 @@ const char *read_long(reader *reader, uint8_t type, const uint64_t *values, uint
       return read_module(reader, values);
     case TRACE_AT:
       if (values[0] > UINT32_MAX) return "the number of the stack is impossible";
-      reader->stack = values[0];
-      reader->stands_for = values[1];
+      reader->now.stack = values[0];
+      reader->now.stands_for = values[1];
       return nullptr;
     default:
       return read_event(reader, type, values);
@@ -324,11 +313,7 @@ const char *read_long(reader *reader, uint8_t type, const uint64_t *values, uint
 const char *read_block(reader *reader, const unsigned char *block, uint32_t size) {
   enum { VALUES = 255 - 2 };  // the most that a record has
   const uint64_t begin = reader->offset;
-  reader->thread = 0;
-  reader->stack = 0;
-  reader->is_live = false;
-  std::memset(reader->stream_slots, 0, sizeof reader->stream_slots);
-  for (heap_slot &heap : reader->heap_slots) heap = heap_slot{};
+  reader->now = {};
   for (uint32_t at = 0; size - at >= 8 && block[at] != 0;) {
     uint64_t words[2 + VALUES] = {0};
     const int is_long = block[at] == TRACE_LONG, form = block[at] & 0xf;
@@ -338,7 +323,7 @@ const char *read_block(reader *reader, const unsigned char *block, uint32_t size
     if (is_long && bytes < 16) return "the record has no size";
     if (bytes > size - at) return size == TRACE_BLOCK_BYTES ? "the record is longer than its block" : nullptr;
     std::memcpy(words, block + at, bytes);
-    if (is_long) reader->time = words[1];
+    if (is_long) reader->now.time = words[1];
     const char *wrong =
         is_long ? read_long(reader, block[at + 1], &words[2], bytes / 8 - 2) : read_short(reader, words[0], words[1]);
     if (wrong != nullptr) return wrong;

@@ -298,6 +298,15 @@ inline void Trace::put_short(TraceBuffer &buffer, trace_type type, uint64_t time
   ++buffer.at;
 }
 
+// Calls fn(TraceBuffer &), where there is place for what it records.
+template <typename Fn>
+inline void Trace::record(Fn fn, uint32_t words) {
+  TraceBuffer *buffer = enter();
+  if (buffer == nullptr) return;
+  if (has_place(*buffer, words)) fn(*buffer);
+  leave(*buffer);
+}
+
 inline void Trace::put_changes(TraceBuffer &buffer, uint64_t time, Heap &heap) {
   const uint64_t number = heap.fast.serial, slot = number % TRACE_HEAP_SLOTS;
   if (__builtin_expect(buffer.heaps[slot] != number, 0)) put_heap(buffer, time, heap);
@@ -338,20 +347,19 @@ void Trace::allocated(Heap &heap, const void *memory, uint64_t size, uint64_t al
 }
 
 void Trace::lived(Heap &heap, const Snapshot &copy) {
-  TraceBuffer *buffer = enter();
-  if (buffer == nullptr) return;
-  if (has_place(*buffer)) {
-    put_changes(*buffer, begin_time_, heap);
-    put_held(*buffer, begin_time_, heap);
-  }
-  copy.for_each_block([&](const void *memory, uint64_t size, const char *name) {
-    if (!has_place(*buffer)) return;
-    put_changes(*buffer, begin_time_, heap);
-    put(*buffer, TRACE_LIVE, begin_time_, {});
-    put_alloc(*buffer, begin_time_, heap, memory, size, 0, 0, GMM_STREAM_DEFAULT);
-    if (*name != '\0' && has_place(*buffer)) put(*buffer, TRACE_BLOCK_NAME, begin_time_, {number_of(memory)}, name);
+  record([&](TraceBuffer &buffer) {
+    put_changes(buffer, begin_time_, heap);
+    put_held(buffer, begin_time_, heap);
   });
-  leave(*buffer);
+  copy.for_each_block([&](const void *memory, uint64_t size, const char *name) {
+    record([&](TraceBuffer &buffer) {
+      put_changes(buffer, begin_time_, heap);
+      put(buffer, TRACE_LIVE, begin_time_, {});
+      put_alloc(buffer, begin_time_, heap, memory, size, 0, 0, GMM_STREAM_DEFAULT);
+    });
+    if (*name != '\0')
+      record([&](TraceBuffer &buffer) { put(buffer, TRACE_BLOCK_NAME, begin_time_, {number_of(memory)}, name); });
+  });
 }
 
 Status Trace::freed(Core &core, void *memory, gmm_stream stream) {
@@ -365,32 +373,20 @@ Status Trace::freed(Core &core, void *memory, gmm_stream stream) {
 }
 
 void Trace::freed_at_begin(const void *memory, gmm_stream stream) {
-  TraceBuffer *buffer = enter();
-  if (buffer == nullptr) return;
-  if (has_place(*buffer)) put_short(*buffer, TRACE_FREE, begin_time_ + 1, memory, stream);
-  leave(*buffer);
+  record([&](TraceBuffer &buffer) { put_short(buffer, TRACE_FREE, begin_time_ + 1, memory, stream); });
 }
 
 void Trace::used(const void *memory, gmm_stream stream) {
-  TraceBuffer *buffer = enter();
-  if (buffer == nullptr) return;
-  if (has_place(*buffer)) put_short(*buffer, TRACE_USE, now(), memory, stream);
-  leave(*buffer);
+  record([&](TraceBuffer &buffer) { put_short(buffer, TRACE_USE, now(), memory, stream); });
 }
 
 void Trace::named(const void *memory, const char *name) {
   static_assert(BlockNotes::kNameSize == TRACE_NAME_BYTES);
-  TraceBuffer *buffer = enter();
-  if (buffer == nullptr) return;
-  if (has_place(*buffer)) put(*buffer, TRACE_BLOCK_NAME, now(), {number_of(memory)}, name);
-  leave(*buffer);
+  record([&](TraceBuffer &buffer) { put(buffer, TRACE_BLOCK_NAME, now(), {number_of(memory)}, name); });
 }
 
 void Trace::note(trace_type type, std::initializer_list<uint64_t> values) {
-  TraceBuffer *buffer = enter();
-  if (buffer == nullptr) return;
-  if (has_place(*buffer)) put(*buffer, type, now(), values);
-  leave(*buffer);
+  record([&](TraceBuffer &buffer) { put(buffer, type, now(), values); });
 }
 
 void Trace::tags_changed(trace_type type, const gmm_tag *tags, uint32_t count, uint64_t bytes, uint64_t began) {
@@ -404,29 +400,24 @@ void Trace::moved(const void *memory, uint64_t bytes, Device location, uint64_t 
 }
 
 void Trace::held(Heap &heap) {
-  TraceBuffer *buffer = enter();
-  if (buffer == nullptr) return;
-  if (has_place(*buffer)) {
+  record([&](TraceBuffer &buffer) {
     const uint64_t time = now();
-    put_changes(*buffer, time, heap);
-    put_held(*buffer, time, heap);
-  }
-  leave(*buffer);
+    put_changes(buffer, time, heap);
+    put_held(buffer, time, heap);
+  });
 }
 
 void Trace::failed(Status status, uint64_t bytes, const Heap *heap) {
   constexpr uint32_t kTextWords = TRACE_TEXT_BYTES / 8;
   const uint64_t stack = stack_bytes_.load(std::memory_order_relaxed) == 0 ? 0 : stack_here();
-  TraceBuffer *buffer = enter();
-  if (buffer == nullptr) return;
-  if (has_place(*buffer, 2 * kLongWords + 5 + kTextWords)) {
+  const auto put_failure = [&](TraceBuffer &buffer) {
     const uint64_t time = now();
-    if (stack != 0) put(*buffer, TRACE_AT, time, {stack, bytes});
-    put(*buffer, TRACE_FAILED, time,
+    if (stack != 0) put(buffer, TRACE_AT, time, {stack, bytes});
+    put(buffer, TRACE_FAILED, time,
         {static_cast<uint32_t>(status.code()), bytes, heap == nullptr ? 0 : place_of(*heap)}, last_message(),
         kTextWords);
-  }
-  leave(*buffer);
+  };
+  record(put_failure, 2 * kLongWords + 5 + kTextWords);
 }
 
 // --- Stacks ----------------------------------------------------------------------------------------------------------

@@ -130,6 +130,8 @@ class Trace {
   void lose(uint64_t events) { lost_.fetch_add(events, std::memory_order_relaxed); }
   // Makes place for the records of an event. False: the event is counted as lost.
   bool has_place(TraceBuffer &buffer, uint32_t words = kMostWords);
+  template <typename Fn>
+  void record(Fn fn, uint32_t words = kMostWords);
   bool next_block(TraceBuffer &buffer);
   void end_block(TraceBuffer &buffer);
   // A long record. Its text, if it has one, follows the values, in so many words.
