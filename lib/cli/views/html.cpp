@@ -40,7 +40,9 @@ class Writer {
   void put_series(const Walk &walk);
   void put_operation(const Walk &walk);
   void put_operations();
+  Walk walk_to(view_input &until, uint64_t time) const;
   void put_moment(const char *name, uint64_t time);
+  void put_map();
   void put_stacks(const List<WalkGroup> &holders);
 
   JsonWriter &out_;
@@ -50,6 +52,8 @@ class Writer {
   const uint64_t step_;
   List<Series> series_;
   List<Point> points_;
+  // The heaps hold so much now; the moment of the most, and of the most live bytes then.
+  uint64_t held_ = 0, most_held_ = 0, live_of_most_ = 0, time_of_most_ = 0;
 };
 
 void Writer::flush(Series &series) {
@@ -67,6 +71,15 @@ void Writer::follow(const Walk &walk) {
   const Point now{walk.time(walk.event().time), *walk.changed()};
   if (series.is_begun && now.time / step_ != series.low.time / step_) flush(series);
   if (!series.is_begun) series = Series{now, now, true};
+  if (walk.event().type == TRACE_HELD) {
+    held_ = 0;
+    for (const WalkBytes &each : walk.bytes()) held_ += each.held;
+  }
+  if (held_ > most_held_ || (held_ == most_held_ && walk.live() > live_of_most_)) {
+    most_held_ = held_;
+    live_of_most_ = walk.live();
+    time_of_most_ = now.time;
+  }
   if (now.bytes.live < series.low.bytes.live) series.low = now;
   if (now.bytes.live >= series.high.bytes.live) series.high = now;
 }
@@ -123,11 +136,30 @@ void Writer::put_stacks(const List<WalkGroup> &holders) {
   out_.close(']');
 }
 
-void Writer::put_moment(const char *name, uint64_t time) {
-  view_input until = input_;
+Walk Writer::walk_to(view_input &until, uint64_t time) const {
   until.choice.to = time;
   Walk walk(until, index_);
   while (walk.next()) continue;
+  return walk;
+}
+
+void Writer::put_map() {
+  view_input until = input_;
+  const List<WalkBlock> blocks = live_by_address(walk_to(until, time_of_most_));
+  out_.open("map", '{');
+  out_.fields("time", time_of_most_, "held", most_held_, "live", live_of_most_);
+  out_.open("blocks", '[');
+  for (uint64_t i = 0; i < std::min(blocks.size(), kMostBlocks); ++i) {
+    const trace_event &alloc = *blocks[i].alloc;
+    out_.array(tag_name(of_, alloc.tag), kind_text(alloc.kind), alloc.device, Hexadecimal{alloc.address}, alloc.size);
+  }
+  out_.close(']');
+  out_.close('}');
+}
+
+void Writer::put_moment(const char *name, uint64_t time) {
+  view_input until = input_;
+  const Walk walk = walk_to(until, time);
   const List<WalkBlock> blocks = live_by_address(walk);
   WalkGroups groups, stacks;
   for (const WalkBlock &block : blocks) {
@@ -146,12 +178,6 @@ void Writer::put_moment(const char *name, uint64_t time) {
                group.live);
   }
   out_.close(']');
-  out_.open("blocks", '[');
-  for (uint64_t i = 0; i < std::min(blocks.size(), kMostBlocks); ++i) {
-    const trace_event &alloc = *blocks[i].alloc;
-    out_.array(tag_name(of_, alloc.tag), kind_text(alloc.kind), alloc.device, Hexadecimal{alloc.address}, alloc.size);
-  }
-  out_.close(']');
   put_stacks(stacks.items);
   out_.close('}');
 }
@@ -165,6 +191,7 @@ void Writer::run(uint64_t peak) {
   put_operations();
   put_moment("peak", peak);
   put_moment("end", input_.choice.to);
+  put_map();
   out_.close('}');
 }
 
