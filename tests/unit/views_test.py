@@ -40,7 +40,7 @@ for packet in trace.packet:
         name, began, size = open_at.pop(of.track_uuid)
         slices.append([name, packet.timestamp - began, size])
     else:
-        slices.append([of.name, 0, of.debug_annotations[0].string_value])
+        slices.append([of.name, 0, [each.name + each.string_value for each in of.debug_annotations]])
 assert not open_at
 print(json.dumps({"most": most, "last": last, "slices": slices}))
 """
@@ -126,7 +126,10 @@ def test_perfetto(trace, folder):
         return (got["most"][vmm + "live"] > 0 and got["most"][vmm + "reserved"] >= got["most"][vmm + "live"] and
                 got["most"][vmm + "paused"] > 0 and not any(got["last"].values()) and
                 all(name in names for name in ("pause tour", "resume tour", "move", "trim", "GMM_ERROR_LIMIT_EXCEEDED"))
-                and any(name == "pause tour" and took > 0 and size > 0 for name, took, size in got["slices"]))
+                and any(name == "pause tour" and took > 0 and size > 0 for name, took, size in got["slices"]) and
+                all(any(name == mark and call in " ".join(notes) for name, _, notes in got["slices"] if name in marks)
+                    for mark, call in marks.items()))
+    marks = {"GMM_ERROR_LIMIT_EXCEEDED": "step_limit (", "peak": "step_alloc ("}
     check_read("perfetto: its own definitions read the counters and slices", "viewers", PERFETTO,
                view([trace], "perfetto", folder / "t.perfetto"), check)
 
@@ -149,6 +152,24 @@ def test_pprof(trace, folder):
                lambda text: sum(each[1][3] for each in json.loads(text)["samples"]) > 0)
 
 
+def lies_in_segments(data):
+    """Whether each block does, as the viewer's picture of the allocator's state wants it: back from the end."""
+    for device, events in enumerate(data["device_traces"]):
+        mapped = [(each["address"], each["address"] + each["total_size"]) for each in data["segments"]
+                  if each["device"] == device]
+        for event in reversed([each for each in events if each["action"] != "oom"]):
+            begin, end = event["addr"], event["addr"] + event["size"]
+            if event["action"] == "segment_unmap":
+                mapped.append((begin, end))
+            around = [each for each in mapped if each[0] <= begin and end <= each[1]]
+            if not around:
+                return False
+            if event["action"] == "segment_map":
+                mapped.remove(around[0])
+                mapped += [(around[0][0], begin), (end, around[0][1])]
+    return True
+
+
 def test_pytorch(trace, folder):
     path = view([trace], "memory-viz", folder / "t.json", "--to", "1.0")
     data = json.loads(path.read_text())
@@ -158,6 +179,8 @@ def test_pytorch(trace, folder):
     tap.check(set(data) == {"segments", "device_traces", "allocator_settings", "external_annotations"} and
               all(block["frames"] is not None for segment in data["segments"] for block in segment["blocks"]),
               "memory-viz: the fields of PyTorch's snapshot", [str(data)[:1000]])
+    tap.check(all(lies_in_segments(json.loads(view([trace], "memory-viz", folder / "s.json", *options).read_text()))
+                  for options in ([], ["--to", "0.001"], ["--to", "1.0"])), "memory-viz: each block lies in a segment")
     check_read("memory-viz: PyTorch reads it", "torch", PYTORCH, view([trace], "memory-viz", folder / "whole.json"),
                lambda text: all(word in text for word in ("Device 0", "MEM[", "segment_unmap",
                                                           "raise OutOfMemoryError")))
