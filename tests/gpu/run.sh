@@ -104,7 +104,11 @@ past_block() {
     shift 4
     "$@" "$past_block" "$kind" "$mistake" 2>&1 | tee "$past_block.log"
     [ "${PIPESTATUS[0]}" = "$result" ] || exit 1
-    if [ -n "$words" ]; then grep -q "$words" "$past_block.log"; else ! grep -qE "Invalid|gmm warning" "$past_block.log"; fi
+    if [ -n "$words" ]; then
+      grep -q "$words" "$past_block.log"
+    else
+      ! grep -qE "Invalid|gmm warning" "$past_block.log"
+    fi
   ' bash "$words" "$result" "$kind" "$mistake" env "$@"
 }
 

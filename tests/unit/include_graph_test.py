@@ -24,13 +24,14 @@ SERVER_MAY = ("engine/lease/messages.h", "engine/ipc/directory.h", "engine/ipc/p
 GENERATED = ("help.h", "page.h", "find_zeros_ptx.h")
 # The engine, the interface and the portable part of base include these in angle brackets: headers of the C++ standard
 # that every system has, and xxhash in one place.
-STANDARD = set("""algorithm array atomic bit cerrno charconv cinttypes climits cstdarg cstddef cstdint cstdio cstdlib cstring
-    functional initializer_list limits new string_view tuple type_traits utility""".split())
+STANDARD = set("""algorithm array atomic bit cerrno charconv cinttypes climits cstdarg cstddef cstdint cstdio cstdlib
+    cstring functional initializer_list limits new string_view tuple type_traits utility""".split())
 EXTRA = {("engine/backup/checksum.cpp", "xxhash.h"), ("base/lock.cpp", "execinfo.h"),
          ("engine/trace/format.h", "stdint.h"), ("base/memory_tool.h", "valgrind/memcheck.h")}
 # The format is in C, for the writer and the reader. The reader finds blocks by the library's table.
 OF_TRACES = [("cli", "engine/trace/format.h"), ("cli", "base/hash_table.h"), ("cli", "base/vector.h"),
-             ("cli", "base/utf8.h"), ("cli", "base/device_text.h"), ("cli", "base/call_stack.h"), ("cli", "base/text_writer.h")]
+             ("cli", "base/utf8.h"), ("cli", "base/device_text.h"), ("cli", "base/call_stack.h"),
+             ("cli", "base/text_writer.h")]
 # The commands that ask a process have the copies of the server, and the messages.
 CONTROL_MAY = (*SERVER_MAY, "engine/ipc/control_messages.h")
 CONCRETE_BACKENDS = ("host", "cuda", "sycl")

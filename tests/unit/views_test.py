@@ -2,7 +2,7 @@
 """The views of `gmm trace`, each read by its viewer's own code: Perfetto's and pprof's protobuf definitions, PyTorch's
 reader of snapshots, and the HTML page in headless Chromium.
 
-Usage: views_test.py GMM PROGRAM DEPS       PROGRAM is traced; DEPS has the viewers' Python environments
+Usage: views_test.py GMM TOUR PLANTED DEPS       The programs are traced; DEPS has the viewers' Python environments
 """
 import csv
 import gzip
@@ -18,7 +18,8 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import tap  # noqa: E402
 
-GMM, PROGRAM, DEPS = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+GMM, TOUR, PLANTED, DEPS = *sys.argv[1:4], pathlib.Path(sys.argv[4])
+BROWSER = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
 MIB = 1 << 20
 PERFETTO = """
 import collections, json, sys
@@ -186,20 +187,37 @@ def test_pytorch(trace, folder):
                                                           "raise OutOfMemoryError")))
 
 
+def check_shown(name, page, *words):
+    """Chromium shows the words, in this order."""
+    if BROWSER is None:
+        return tap.skip(name, "there is no Chromium")
+    run = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000",
+                          "--dump-dom", page.as_uri()], capture_output=True, text=True, check=False, timeout=120)
+    tap.check(re.search(".*".join(map(re.escape, words)), run.stdout, re.DOTALL), name,
+              [*run.stdout.splitlines()[-40:], *run.stderr.splitlines()[-10:]])
+
+
 def test_html(traces, folder):
     page = view(traces, "html", folder / "t.html")
     text = page.read_text()
     tap.check("http" not in text.replace("http-equiv", ""), "html: it names no network")
-    browser = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
-    if browser is None:
-        tap.skip("html: Chromium shows it", "there is no Chromium")
-        return
-    run = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000",
-                          "--dump-dom", page.as_uri()], capture_output=True, text=True, check=False, timeout=120)
-    shown = run.stdout
-    tap.check('data-ready="yes"' in shown and "At the peak" in shown and "<td>tour</td>" in shown and
-              "step_alloc (" in shown and "<td>pause</td>" in shown and "GMM_ERROR_LIMIT_EXCEEDED" in shown,
-              "html: Chromium shows it", [*shown.splitlines()[-40:], *run.stderr.splitlines()[-10:]])
+    check_shown("html: Chromium shows it", page, 'data-ready="yes"', "At the peak", "<td>tour</td>", "step_alloc (",
+                "GMM_ERROR_LIMIT_EXCEEDED", "<td>pause</td>")
+
+
+def test_diagnosis(folder):
+    """What examples/diagnose/README.md says of its program."""
+    trace = folder / "planted.trace"
+    run = subprocess.run([PLANTED], env=dict(os.environ, GMM_TRACE=str(trace), GMM_TRACE_STACKS="1"), timeout=300,
+                         capture_output=True, text=True, check=True)
+    tap.check('Leak: 200 x 98304 bytes of VMM memory on device 0, tag "thumbnails"' in run.stderr, "guide: the leak",
+              run.stderr.splitlines())
+    check_shown("guide: the page", view([trace], "html", folder / "planted.html"), "At the end: 18.8 MiB",
+                "<td>thumbnails</td>", "add_thumbnail (", "when the heaps held the most", "22.8 MiB in ")
+    run = subprocess.run([PLANTED], env=dict(os.environ, GMM_DEBUG="redzone"), timeout=300, capture_output=True,
+                         text=True, check=False)
+    tap.check(run.returncode == 1 and 'tag "labels": byte 1000 is the first wrong one' in run.stderr,
+              "guide: the write past a block", run.stderr.splitlines())
 
 
 def test_many_events(folder):
@@ -217,7 +235,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         trace = folder / "t%p.trace"
-        subprocess.run([PROGRAM], check=True, timeout=300, stdout=subprocess.DEVNULL,
+        subprocess.run([TOUR], check=True, timeout=300, stdout=subprocess.DEVNULL,
                        env=dict(os.environ, GMM_TRACE=str(trace), GMM_TRACE_STACKS="1"))
         traces = sorted(folder.glob("t*.trace"), key=lambda path: path.stat().st_size)
         test_lines(traces[-1], folder)
@@ -225,6 +243,7 @@ def main():
         test_pprof(traces[-1], folder)
         test_pytorch(traces[-1], folder)
         test_html(traces[-1:] + traces[:-1], folder)
+        test_diagnosis(folder)
         test_many_events(folder)
     tap.finish()
 
