@@ -34,7 +34,7 @@ namespace {
 struct Search {
   const int32_t process;
   ControlRequest request;
-  Vector<Answer> &list;
+  List<Answer> &list;
   int32_t folder = -1;
   static void look(void *search, const char *name);
   void send(Answer &answer, const char *name);
@@ -63,7 +63,7 @@ void Search::look(void *self, const char *name) {
   if (search.process != 0 && process != search.process) return;
   if (process_start_time(process, &start_time) != 0 || start_time != answer.asked.start_time) return;
   search.send(answer, name);
-  if (!search.list.push_back(answer)) os::close_socket(answer.socket);
+  search.list.add(answer);
 }
 
 void receive(Answer &answer, uint64_t deadline) {

@@ -3,7 +3,7 @@
 #ifndef GMM_CLI_CONTROL_CONTROL_H
 #define GMM_CLI_CONTROL_CONTROL_H
 
-#include "base/vector.h"
+#include "cli/list.h"
 #include "engine/ipc/control_messages.h"
 
 namespace gmm {
@@ -20,7 +20,7 @@ struct Answer {
 struct Answers : NoCopy {
   Answers(int32_t process, const ControlRequest &request, uint64_t timeout_ms);
   ~Answers();
-  Vector<Answer> list;
+  List<Answer> list;
 };
 
 }  // namespace gmm

@@ -26,9 +26,8 @@ class Writer {
     uint64_t begin, end;
   };
   void put_frames(const trace &of, uint32_t stack, const WalkBlock *block);
-  void put_event(const Walk &walk, const char *action, uint64_t address, uint64_t size, const WalkBlock *block);
+  void put_event(const Walk &walk, const char *action, const WalkBlock *block);
   void put_free(const Walk &walk, const WalkBlock &block);
-  void put_alloc(const Walk &walk, const WalkBlock &block);
   void put_transition(const Walk &walk, gmm_device device);
   void put_events(const Walk &walk, gmm_device device);
   void put_segments(const Walk &walk);
@@ -58,23 +57,20 @@ void Writer::put_frames(const trace &of, uint32_t stack, const WalkBlock *block)
   out_.close(']');
 }
 
-void Writer::put_event(const Walk &walk, const char *action, uint64_t address, uint64_t size, const WalkBlock *block) {
+// Of a block; null: of a failure.
+void Writer::put_event(const Walk &walk, const char *action, const WalkBlock *block) {
   if (!has_events_) return;
-  const trace_event &event = walk.event();
+  const trace_event &event = walk.event(), &about = block == nullptr ? event : *block->alloc;
   out_.open('{');
-  out_.fields("action", action, event.type == TRACE_FAILED ? "device_free" : "addr", address, "size", size, "stream",
+  out_.fields("action", action, block == nullptr ? "device_free" : "addr", about.address, "size", about.size, "stream",
               walk.of().streams[event.stream], "time_us", (walk.of().epoch + event.time) / 1000);
-  put_frames(walk.of(), block == nullptr ? event.stack : block->alloc->stack, block);
+  put_frames(walk.of(), about.stack, block);
   out_.close('}');
 }
 
 void Writer::put_free(const Walk &walk, const WalkBlock &block) {
-  put_event(walk, "free_requested", block.alloc->address, block.alloc->size, &block);
-  put_event(walk, "free_completed", block.alloc->address, block.alloc->size, &block);
-}
-
-void Writer::put_alloc(const Walk &walk, const WalkBlock &block) {
-  put_event(walk, "alloc", block.alloc->address, block.alloc->size, &block);
+  put_event(walk, "free_requested", &block);
+  put_event(walk, "free_completed", &block);
 }
 
 void Writer::put_transition(const Walk &walk, gmm_device device) {
@@ -86,8 +82,8 @@ void Writer::put_transition(const Walk &walk, gmm_device device) {
     if (event.tag != TRACE_NO_TAG && event.tag != alloc.tag) return;
     paused_[alloc.block] = pauses;
     if (pauses) put_free(walk, live);
-    put_event(walk, pauses ? "segment_unmap" : "segment_map", alloc.address, alloc.size, &live);
-    if (!pauses) put_alloc(walk, live);
+    put_event(walk, pauses ? "segment_unmap" : "segment_map", &live);
+    if (!pauses) put_event(walk, "alloc", &live);
   });
 }
 
@@ -99,11 +95,10 @@ void Writer::put_events(const Walk &walk, gmm_device device) {
   if (event.type == TRACE_ALLOC) {
     touched_.add({event.address & ~(kSegment - 1), (event.address + event.size + kSegment - 1) & ~(kSegment - 1)});
     paused_[event.block] = false;
-    put_alloc(walk, *block);
+    put_event(walk, "alloc", block);
   }
   if (event.type == TRACE_FREE && !paused_[event.block]) put_free(walk, *block);
-  if (event.type == TRACE_FAILED && event.size != 0 && event.device == device)
-    put_event(walk, "oom", 0, event.size, nullptr);
+  if (event.type == TRACE_FAILED && event.size != 0 && event.device == device) put_event(walk, "oom", nullptr);
 }
 
 void Writer::put_segment(const trace &of, Range range, const WalkBlock *first, const WalkBlock *end) {

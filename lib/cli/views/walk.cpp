@@ -81,13 +81,14 @@ WalkBytes &Walk::bytes_of(gmm_device device, uint32_t tag) {
 
 // A heap that has ended holds nothing.
 bool Walk::set_held(const trace_event &event) {
-  const auto is_same = [&](const WalkHeap &heap) { return heap.number == event.address; };
   const bool has_ended = event.type == TRACE_HEAP_DESTROYED;
-  if (heaps_.find(event.address, is_same) == heaps_.kNone) {
+  WalkHeap &heap = heaps_.items[heaps_.find_or_add(event.address, WalkHeap{event.address},
+                                                   [&](const WalkHeap &each) { return each.number == event.address; })];
+  if (heap.bytes == heaps_.kNone) {
     if (has_ended || !is_chosen(event)) return false;
     bytes_of(event.device, event.tag);
+    heap.bytes = changed_;
   }
-  WalkHeap &heap = heaps_.items[heaps_.find_or_add(event.address, WalkHeap{event.address, 0, 0, changed_}, is_same)];
   changed_ = heap.bytes;
   const uint64_t held = has_ended ? 0 : event.size, paused = has_ended ? 0 : event.value;
   bytes_[changed_].held += held - heap.held;

@@ -45,7 +45,7 @@ void sort_largest_first(WalkGroups *groups);  // no group is found any more
 // A heap's last TRACE_HELD.
 struct WalkHeap {
   uint64_t number = 0, held = 0, paused = 0;
-  uint64_t bytes = 0;  // index into the walk's bytes
+  uint64_t bytes = UINT64_MAX;  // index into the walk's bytes; UINT64_MAX: none so far
 };
 
 class Walk {

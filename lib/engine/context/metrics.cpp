@@ -9,9 +9,9 @@
 #include "base/device_text.h"
 #include "base/environment.h"
 #include "base/process.h"
+#include "base/text_writer.h"
 #include "engine/context/context.h"
 #include "engine/pause/heap_transition.h"
-#include "base/text_writer.h"
 
 namespace gmm {
 namespace {

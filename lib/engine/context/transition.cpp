@@ -27,7 +27,7 @@ Status Context::pause(const PauseRequest &request, uint64_t *bytes) {
   const Status status = pauser_.pause(request, bytes);
   if (status.code() == GMM_OK) metrics_.pauses.add_since(began_ns);
   if (status.ok() && (request.flags & GMM_PAUSE_FORCE) != 0) ipc_.exports.revoke_paused();
-  return traced(status, [&] { trace_.paused(request.tags, request.count, *bytes, began); });
+  return traced(status, [&] { trace_.tags_changed(TRACE_PAUSE, request.tags, request.count, *bytes, began); });
 }
 
 // The second failure's cause is the first one's, so the first message stays.
@@ -56,7 +56,7 @@ Status Context::resume(const PauseRequest &request, uint64_t *bytes) {
   const NvtxRange range("gmm resume", [&] { return sum_of(&HeapTotals::paused, is_named); });
   const uint64_t began = trace_.time();
   const Status status = resume_with_trim([&](bool is_last) { return pauser_.resume(request, is_last, bytes); });
-  return traced(status, [&] { trace_.resumed(request.tags, request.count, *bytes, began); });
+  return traced(status, [&] { trace_.tags_changed(TRACE_RESUME, request.tags, request.count, *bytes, began); });
 }
 
 Status Context::resume_range(ByteRange range, uint64_t *bytes) {
@@ -69,7 +69,7 @@ Status Context::resume_range(ByteRange range, uint64_t *bytes) {
     Block block;
     if (!find_block(core_, address, &block)) return;
     const gmm_tag tag = block.heap->options().tag;
-    trace_.resumed(&tag, 1, *bytes, began);
+    trace_.tags_changed(TRACE_RESUME, &tag, 1, *bytes, began);
   });
 }
 

@@ -13,12 +13,14 @@
 //
 // Invariants:
 //  - Work that is queued on a stream may still use memory that is free there. So the processor fills or reads memory,
-//    and a tool forbids it, only while that stream is idle. Otherwise the stream itself writes a red zone, the free puts
-//    its own stream behind that, and the rest of the checks is left out.
-//  - Memory that the processor does not reach is written by the stream of the call. As it leaves the quarantine, or at
-//    its free if it does not enter that, the stream copies its end to page-locked memory: a look. The processor reads
-//    many looks at a time, once their streams have passed. Nothing waits for them but a drain. A stream in a graph
-//    capture writes and copies nothing.
+//    and a tool forbids it, only while that stream is idle. Otherwise the stream itself writes a red zone, and the rest
+//    of the checks is left out.
+//  - `red_zones_` has the blocks whose red zone is written or queued. A free on another stream waits, on the device,
+//    for the stream that writes it.
+//  - Memory that the processor does not reach is written by the stream of the call. As a block leaves the quarantine,
+//    or at its free if it does not enter that, the stream copies the end of the block to page-locked memory: a look.
+//    The processor reads many looks at a time, once their streams have passed. Only drain() waits for looks. A stream
+//    in a graph capture writes and copies nothing.
 //  - Operations of the heap read and write whole extents. All of them are allowed until the operation ends.
 //
 // Lock: the heap's. The functions for blocks and drain() take it; its holder calls the others.

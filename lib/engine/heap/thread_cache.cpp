@@ -372,8 +372,13 @@ void HeapCache::enter_after_revoker() {
     leave();
     heap->caches().wait_for_drain();
   }
-  if ((attention.load(std::memory_order_relaxed) & kTraceBegan) != 0)
-    attention.fetch_and(~kTraceBegan, std::memory_order_relaxed);
+  notice_trace();
+}
+
+bool HeapCache::notice_trace() {
+  if ((attention.load(std::memory_order_relaxed) & kTraceBegan) == 0) return false;
+  attention.fetch_and(~kTraceBegan, std::memory_order_relaxed);
+  return true;
 }
 
 // --- Bins ------------------------------------------------------------------------------------------------------------

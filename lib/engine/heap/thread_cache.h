@@ -116,8 +116,8 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   }
   // False: another thread is emptying the cache.
   bool enter_unless_revoked();
-  // False: that, or a trace began.
-  bool enter_now() { return enter_unless_revoked() && (attention.load(std::memory_order_relaxed) & kTraceBegan) == 0; }
+  // False: that, or a trace began since the last call.
+  bool enter_now() { return enter_unless_revoked() && !notice_trace(); }
   // Waits while another thread empties the cache.
   void enter() {
     if (__builtin_expect(!try_enter(), 0)) enter_after_revoker();
@@ -165,6 +165,7 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
 
  private:
   __attribute__((noinline)) void enter_after_revoker();
+  bool notice_trace();
   bool may_take_over(uint64_t bytes) const;
   bool frees_for_others() const;
   void empty_except(bool keep_per_thread, Vector<CacheEntry> *per_thread);

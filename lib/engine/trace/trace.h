@@ -98,12 +98,8 @@ class Trace {
   void named(const void *memory, const char *name);
   // The time by the clock of the trace, for `began` of an operation; 0 while no trace runs.
   uint64_t time() const { return running() ? now() : 0; }
-  void paused(const gmm_tag *tags, uint32_t count, uint64_t bytes, uint64_t began) {
-    tags_changed(TRACE_PAUSE, tags, count, bytes, began);
-  }
-  void resumed(const gmm_tag *tags, uint32_t count, uint64_t bytes, uint64_t began) {
-    tags_changed(TRACE_RESUME, tags, count, bytes, began);
-  }
+  // TRACE_PAUSE or TRACE_RESUME of tags; 0: of all.
+  void tags_changed(trace_type type, const gmm_tag *tags, uint32_t count, uint64_t bytes, uint64_t began);
   void trimmed(uint64_t bytes, uint64_t began) { note(TRACE_TRIM, {0, bytes, began}); }
   void compacted(uint64_t moved, uint64_t released, uint64_t began) { note(TRACE_COMPACT, {moved, released, began}); }
   void moved(const void *memory, uint64_t bytes, Device location, uint64_t began);
@@ -149,7 +145,6 @@ class Trace {
                                gmm_stream stream);
   static void put_short(TraceBuffer &buffer, trace_type type, uint64_t time, const void *memory, gmm_stream stream);
   void note(trace_type type, std::initializer_list<uint64_t> values);
-  void tags_changed(trace_type type, const gmm_tag *tags, uint32_t count, uint64_t bytes, uint64_t began);
   int64_t next_distance(TraceBuffer &buffer) const;
   // Bytes that the stack of the allocation stands for; 0: it needs none.
   uint64_t sample(TraceBuffer &buffer, uint64_t size);
