@@ -242,8 +242,8 @@ typedef struct gmm_trace_desc {
  * names of tags and blocks. GMM_TRACE=file in the environment traces each context from its creation to its end. gmm
  * replaces `%p` in that name by the process id. The second context of a process writes `file.2`, the third `file.3`.
  *
- * A trace begins with the blocks that are live, so one that ends at once is a snapshot. They have no stacks. The call
- * waits for a pause or resume in progress.
+ * A trace begins with the blocks that are live, so one that ends at once is a snapshot. They have no stacks. Those of a
+ * tag that is being paused or resumed at that moment are left out.
  *
  * The file is binary and little-endian and starts with "gmmtrace" and a version (1). lib/engine/trace/FORMAT.md
  * describes it. The command `gmm replay` runs a trace, and `gmm trace` prints it as text.

@@ -553,7 +553,7 @@ const char *put_in_order(reader *reader, const char *path, bool is_binary) {
 
 int trace_read(const char *path, struct trace *out) {
   *out = trace{};
-  const gzFile file = gzopen(path, "rb");
+  gzFile file = gzopen(path, "rb");
   if (file == nullptr) {
     std::fprintf(stderr, "gmm: %s cannot be opened: %s\n", path, std::strerror(errno));
     return 0;

@@ -163,7 +163,7 @@ Status Context::begin_trace(const char *path, uint64_t stack_bytes) {
   const Status status = heaps_.for_each([&](Heap &heap) -> Status {
     Snapshot copy(core_.allocator);
     heap.caches().end_fast_paths();
-    GMM_TRY(copy.copy_heap(heap, *tags_.get(heap.options().tag)));
+    GMM_TRY(copy.copy_heap(heap, *tags_.get(heap.options().tag), false));
     trace_.lived(heap, copy);
     return Status();
   });

@@ -40,7 +40,7 @@ bool Snapshot::copy_span(Span &span, Heap &of, bool paused) {
   return true;
 }
 
-Status Snapshot::copy_heap(Heap &heap, const Tag &tag) {
+Status Snapshot::copy_heap(Heap &heap, const Tag &tag, bool waits) {
   const HeapOptions &options = heap.options();
   HeapCopy copy = {};
   copy.heap = &heap;
@@ -52,7 +52,9 @@ Status Snapshot::copy_heap(Heap &heap, const Tag &tag) {
   std::memcpy(copy.tag_name, tag.name, sizeof copy.tag_name);
   copy.capture = options.capture;
   copy.totals = heap.totals();
-  LockGuard guard(heap.mutex);
+  if (!waits && !heap.mutex.lock_unless_operation()) return Status();
+  if (waits) heap.mutex.lock();
+  const UnlockAtEnd guard(heap.mutex);
   bool good = true;
   heap.for_each_region([&](Region &region) {
     for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent))
@@ -76,7 +78,7 @@ Status Snapshot::copy_heap(Heap &heap, const Tag &tag) {
 Status Snapshot::take(Core &core, HeapSet &heaps, const TagTable &tags, const gmm_scope_desc &scope) {
   backend_ = core.backend->id();
   backend_name_ = core.backend->name();
-  return heaps.for_each(scope, [&](Heap &heap) { return copy_heap(heap, *tags.get(heap.options().tag)); });
+  return heaps.for_each(scope, [&](Heap &heap) { return copy_heap(heap, *tags.get(heap.options().tag), true); });
 }
 
 // A device without memory of the context is not asked: the question would make a context on it. A device that does not

@@ -19,8 +19,9 @@ class Snapshot {
   explicit Snapshot(const HostAllocator &allocator)
       : heaps_(allocator), extents_(allocator), blocks_(allocator), names_(allocator), devices_(allocator) {}
 
-  // Copies a heap, under its lock. OUT_OF_HOST_MEMORY.
-  Status copy_heap(Heap &heap, const Tag &tag);
+  // Copies a heap, under its lock. Without `waits` nothing, where a pause or another operation has the lock.
+  // OUT_OF_HOST_MEMORY.
+  Status copy_heap(Heap &heap, const Tag &tag, bool waits);
   // Copies the heaps of a checked scope. OUT_OF_HOST_MEMORY.
   Status take(Core &core, HeapSet &heaps, const TagTable &tags, const gmm_scope_desc &scope);
   // Asks the driver what is in use of each device that has a heap. OUT_OF_HOST_MEMORY.

@@ -39,7 +39,7 @@ class TraceTest : public testing::Test {
   void begin() {
     ASSERT_TRUE(trace.begin(path.c_str()).ok()) << last_message();
     Snapshot copy{engine.core.allocator};
-    ASSERT_TRUE(copy.copy_heap(*heap, *tags.get(GMM_TAG_DEFAULT)).ok());
+    ASSERT_TRUE(copy.copy_heap(*heap, *tags.get(GMM_TAG_DEFAULT), true).ok());
     trace.lived(*heap, copy);
   }
   void read() {
