@@ -22,8 +22,6 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import tap  # noqa: E402
 
-GROUP = 32
-
 
 def git(root, *words):
     done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
@@ -68,13 +66,11 @@ def sources_of(path):
 
 
 def groups_of(sources, flags):
-    """Up to GROUP files that are compiled alike."""
+    """The files that are compiled alike."""
     alike = {}
     for source in sources:
         alike.setdefault(flags.get(source), []).append(source)
-    for flag, files in sorted(alike.items(), key=lambda item: str(item[1][0])):
-        for i in range(0, len(files), GROUP):
-            yield files[i:i + GROUP], flag
+    return [(files, flag) for flag, files in alike.items()]
 
 
 def tidy(root, build, source, flag):
@@ -110,8 +106,8 @@ def main():
     # Other tests run on the other half of the processors.
     with tempfile.TemporaryDirectory() as folder, \
             concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
-        groups = list(groups_of(sources, flags))
-        jobs = [pool.submit(check_group, root, build, folder, number, group) for number, group in enumerate(groups)]
+        groups = enumerate(groups_of(sources, flags))
+        jobs = [pool.submit(check_group, root, build, folder, number, group) for number, group in groups]
         for job in jobs:
             for files, done in job.result():
                 name = ", ".join([str(files[0].relative_to(root)), *(file.name for file in files[1:])])

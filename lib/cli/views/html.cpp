@@ -20,9 +20,9 @@ struct Point {
   WalkBytes bytes;
 };
 
-class Writer {
+class HtmlWriter {
  public:
-  Writer(JsonWriter &out, const view_input &input, uint32_t index, uint64_t end)
+  HtmlWriter(JsonWriter &out, const view_input &input, uint32_t index, uint64_t end)
       : out_(out),
         input_(input),
         of_(input.traces[index]),
@@ -56,7 +56,7 @@ class Writer {
   uint64_t held_ = 0, most_held_ = 0, live_of_most_ = 0, time_of_most_ = 0;
 };
 
-void Writer::flush(Series &series) {
+void HtmlWriter::flush(Series &series) {
   if (!series.is_begun) return;
   const bool is_rise = series.low.time < series.high.time;
   points_.add(is_rise ? series.low : series.high);
@@ -64,7 +64,7 @@ void Writer::flush(Series &series) {
   series.is_begun = false;
 }
 
-void Writer::follow(const Walk &walk) {
+void HtmlWriter::follow(const Walk &walk) {
   if (walk.changed() == nullptr) return;
   series_.grow_to(walk.bytes().size());
   Series &series = series_[static_cast<uint64_t>(walk.changed() - walk.bytes().data())];
@@ -84,7 +84,7 @@ void Writer::follow(const Walk &walk) {
   if (now.bytes.live >= series.high.bytes.live) series.high = now;
 }
 
-void Writer::put_series(const Walk &walk) {
+void HtmlWriter::put_series(const Walk &walk) {
   for (Series &series : series_) flush(series);
   out_.open("series", '[');
   for (const WalkBytes &of : walk.bytes()) {
@@ -100,14 +100,14 @@ void Writer::put_series(const Walk &walk) {
   out_.close(']');
 }
 
-void Writer::put_operation(const Walk &walk) {
+void HtmlWriter::put_operation(const Walk &walk) {
   const trace_event &event = walk.event();
   const bool has_failed = event.type == TRACE_FAILED;
   out_.array(event_name(event), has_failed ? gmm_result_name(event.result) : operation_tag(of_, event),
              walk.time(event.began), event.time - event.began, event.size, has_failed ? of_.texts[event.value] : "");
 }
 
-void Writer::put_operations() {
+void HtmlWriter::put_operations() {
   uint64_t count = 0;
   out_.open("operations", '[');
   for_each_event(input_, index_, [&](const Walk &walk) {
@@ -119,7 +119,7 @@ void Writer::put_operations() {
 }
 
 // The stacks whose blocks hold the most, as far as blocks have stacks.
-void Writer::put_stacks(const List<WalkGroup> &holders) {
+void HtmlWriter::put_stacks(const List<WalkGroup> &holders) {
   out_.open("stacks", '[');
   for (uint64_t i = 0; i < std::min(holders.size(), kMostStacks); ++i) {
     out_.open('[');
@@ -136,14 +136,14 @@ void Writer::put_stacks(const List<WalkGroup> &holders) {
   out_.close(']');
 }
 
-Walk Writer::walk_to(view_input &until, uint64_t time) const {
+Walk HtmlWriter::walk_to(view_input &until, uint64_t time) const {
   until.choice.to = time;
   Walk walk(until, index_);
   while (walk.next()) continue;
   return walk;
 }
 
-void Writer::put_map() {
+void HtmlWriter::put_map() {
   view_input until = input_;
   const List<WalkBlock> blocks = live_by_address(walk_to(until, time_of_most_));
   out_.open("map", '{');
@@ -157,7 +157,7 @@ void Writer::put_map() {
   out_.close('}');
 }
 
-void Writer::put_moment(const char *name, uint64_t time) {
+void HtmlWriter::put_moment(const char *name, uint64_t time) {
   view_input until = input_;
   const Walk walk = walk_to(until, time);
   const List<WalkBlock> blocks = live_by_address(walk);
@@ -182,7 +182,7 @@ void Writer::put_moment(const char *name, uint64_t time) {
   out_.close('}');
 }
 
-void Writer::run(uint64_t peak) {
+void HtmlWriter::run(uint64_t peak) {
   out_.open('{');
   out_.fields("process", of_.process, "file", of_.file, "events", of_.count, "lost", of_.lost, "ended", of_.ended != 0);
   Walk walk(input_, index_);
@@ -210,7 +210,7 @@ void view_html(const view_input *input, FILE *file) {
   out.open('{');
   out.fields("epoch", first_epoch(*input) / 1000000, "end", end);
   out.open("processes", '[');
-  for (uint32_t i = 0; i < input->count; ++i) Writer(out, until, i, end).run(peak);
+  for (uint32_t i = 0; i < input->count; ++i) HtmlWriter(out, until, i, end).run(peak);
   out.close(']');
   out.close('}');
   out.flush();

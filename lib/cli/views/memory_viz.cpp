@@ -16,9 +16,9 @@ namespace {
 
 constexpr uint64_t kSegment = uint64_t{2} << 20;
 
-class Writer {
+class SnapshotWriter {
  public:
-  Writer(FILE *file, const view_input &input) : out_(write_to_file, file), input_(input) {}
+  SnapshotWriter(FILE *file, const view_input &input) : out_(write_to_file, file), input_(input) {}
   void run();
 
  private:
@@ -43,7 +43,7 @@ class Writer {
   List<Range> touched_;
 };
 
-void Writer::put_frames(const trace &of, uint32_t stack, const WalkBlock *block) {
+void SnapshotWriter::put_frames(const trace &of, uint32_t stack, const WalkBlock *block) {
   out_.open("frames", '[');
   for_each_frame(of, stack, [&](const trace_frame &frame) {
     out_.object("name", frame.name, "filename", frame.file, "line", frame.line);
@@ -58,7 +58,7 @@ void Writer::put_frames(const trace &of, uint32_t stack, const WalkBlock *block)
 }
 
 // Of a block; null: of a failure.
-void Writer::put_event(const Walk &walk, const char *action, const WalkBlock *block) {
+void SnapshotWriter::put_event(const Walk &walk, const char *action, const WalkBlock *block) {
   if (!has_events_) return;
   const trace_event &event = walk.event(), &about = block == nullptr ? event : *block->alloc;
   out_.open('{');
@@ -68,12 +68,12 @@ void Writer::put_event(const Walk &walk, const char *action, const WalkBlock *bl
   out_.close('}');
 }
 
-void Writer::put_free(const Walk &walk, const WalkBlock &block) {
+void SnapshotWriter::put_free(const Walk &walk, const WalkBlock &block) {
   put_event(walk, "free_requested", &block);
   put_event(walk, "free_completed", &block);
 }
 
-void Writer::put_transition(const Walk &walk, gmm_device device) {
+void SnapshotWriter::put_transition(const Walk &walk, gmm_device device) {
   const trace_event &event = walk.event();
   const bool pauses = event.type == TRACE_PAUSE;
   walk.for_each_live([&](const WalkBlock &live) {
@@ -87,7 +87,7 @@ void Writer::put_transition(const Walk &walk, gmm_device device) {
   });
 }
 
-void Writer::put_events(const Walk &walk, gmm_device device) {
+void SnapshotWriter::put_events(const Walk &walk, gmm_device device) {
   const trace_event &event = walk.event();
   const WalkBlock *block = walk.block();
   if (block != nullptr && block->alloc->device != device) return;
@@ -101,7 +101,7 @@ void Writer::put_events(const Walk &walk, gmm_device device) {
   if (event.type == TRACE_FAILED && event.size != 0 && event.device == device) put_event(walk, "oom", nullptr);
 }
 
-void Writer::put_segment(const trace &of, Range range, const WalkBlock *first, const WalkBlock *end) {
+void SnapshotWriter::put_segment(const trace &of, Range range, const WalkBlock *first, const WalkBlock *end) {
   if (range.begin == range.end) return;
   uint64_t live = 0, at = range.begin;
   for (const WalkBlock *block = first; block != end; ++block) live += block->alloc->size;
@@ -131,7 +131,7 @@ void Writer::put_segment(const trace &of, Range range, const WalkBlock *first, c
   out_.close('}');
 }
 
-void Writer::put_segments(const Walk &walk) {
+void SnapshotWriter::put_segments(const Walk &walk) {
   const List<WalkBlock> live = live_by_address(walk);
   std::sort(touched_.begin(), touched_.end(), [](const Range &a, const Range &b) { return a.begin < b.begin; });
   const WalkBlock *block = live.begin();
@@ -153,7 +153,7 @@ void Writer::put_segments(const Walk &walk) {
 
 // The viewer has one process. The devices of further traces follow those of the first.
 template <typename Fn>
-void Writer::for_each_device(Fn fn) {
+void SnapshotWriter::for_each_device(Fn fn) {
   number_ = 0;
   for (uint32_t i = 0; i < input_.count; ++i) {
     const trace &of = input_.traces[i];
@@ -172,7 +172,7 @@ void Writer::for_each_device(Fn fn) {
   }
 }
 
-void Writer::run() {
+void SnapshotWriter::run() {
   out_.open('{');
   out_.key("allocator_settings");
   out_.object();
@@ -191,4 +191,4 @@ void Writer::run() {
 
 }  // namespace
 
-void view_memory_viz(const view_input *input, FILE *out) { Writer(out, *input).run(); }
+void view_memory_viz(const view_input *input, FILE *out) { SnapshotWriter(out, *input).run(); }

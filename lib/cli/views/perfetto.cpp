@@ -41,9 +41,9 @@ constexpr struct {
 } kSeries[] = {{"live", &WalkBytes::live}, {"reserved", &WalkBytes::held}, {"paused", &WalkBytes::paused}};
 constexpr uint64_t kSeriesCount = sizeof kSeries / sizeof *kSeries, kMostStacks = 10;
 
-class Writer {
+class PerfettoWriter {
  public:
-  Writer(FILE *out, const view_input &input, uint32_t index) : out_(out), input_(input), index_(index) {}
+  PerfettoWriter(FILE *out, const view_input &input, uint32_t index) : out_(out), input_(input), index_(index) {}
   void run(const Peak &peak);
 
  private:
@@ -80,13 +80,13 @@ class Writer {
   List<WalkBytes> counters_;  // as last written; their tracks have been
 };
 
-void Writer::put(const Message &packet) {
+void PerfettoWriter::put(const Message &packet) {
   Message whole;
   whole.message(kPacket, packet);
   std::fwrite(whole.data(), 1, whole.size(), out_);
 }
 
-void Writer::put_tracks() {
+void PerfettoWriter::put_tracks() {
   const trace &of = input_.traces[index_];
   char name[64];
   std::snprintf(name, sizeof name, "gmm in process %" PRIu32, of.process);
@@ -99,7 +99,7 @@ void Writer::put_tracks() {
                   .message(kThread, Message().number(1, of.process).number(2, of.threads[i])));
 }
 
-void Writer::put_counters(const Walk &walk) {
+void PerfettoWriter::put_counters(const Walk &walk) {
   const WalkBytes *now = walk.changed();
   if (now == nullptr) return;
   const auto at = static_cast<uint64_t>(now - walk.bytes().data());
@@ -125,7 +125,7 @@ void Writer::put_counters(const Walk &walk) {
   }
 }
 
-void Writer::put_operation(const Walk &walk) {
+void PerfettoWriter::put_operation(const Walk &walk) {
   const trace_event &event = walk.event();
   const uint64_t track = thread_track(event.thread), took = event.time - event.began;
   char name[TRACE_NAME_BYTES + 32];
@@ -140,7 +140,7 @@ void Writer::put_operation(const Walk &walk) {
   put(walk.time(event.time), Message().number(kType, kSliceEnd).number(kOfTrack, track));
 }
 
-void Writer::put_failure(const Walk &walk) {
+void PerfettoWriter::put_failure(const Walk &walk) {
   const trace_event &event = walk.event();
   Message failure = mark(thread_track(event.thread), gmm_result_name(event.result));
   annotate(&failure, "message", walk.of().texts[event.value]);
@@ -149,7 +149,7 @@ void Writer::put_failure(const Walk &walk) {
 }
 
 // Each stack names its bytes.
-void Writer::put_peak(const Peak &peak) {
+void PerfettoWriter::put_peak(const Peak &peak) {
   view_input until = input_;
   until.choice.to = peak.time;
   Walk walk(until, index_);
@@ -166,7 +166,7 @@ void Writer::put_peak(const Peak &peak) {
   if (peak.bytes != 0) put(peak.time, moment);
 }
 
-void Writer::run(const Peak &peak) {
+void PerfettoWriter::run(const Peak &peak) {
   put_tracks();
   for_each_event(input_, index_, [&](const Walk &walk) {
     put_counters(walk);
@@ -180,5 +180,5 @@ void Writer::run(const Peak &peak) {
 
 void view_perfetto(const view_input *input, FILE *out) {
   const Peak peak = find_peak(*input);
-  for (uint32_t i = 0; i < input->count; ++i) Writer(out, *input, i).run(peak);
+  for (uint32_t i = 0; i < input->count; ++i) PerfettoWriter(out, *input, i).run(peak);
 }
