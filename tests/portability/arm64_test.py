@@ -13,10 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import venv
 import zipfile
 
 SOURCE, ROOT = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+TOOLS = SOURCE / ".deps" / "wheels"
 sys.path[:0] = [str(SOURCE / "tests" / folder) for folder in ("support", "bindings/python")]
 import tap  # noqa: E402
 from wheel_test import problems_of, wheels  # noqa: E402
@@ -54,7 +54,7 @@ def check_look_up(package, folder):
 
 def check_wheel(folder):
     # Without optimisation: whether it builds and works is asked, not how fast.
-    wheel, package = wheels.make(folder / "made", SOURCE, ["-Doptimization=0"], ROOT), folder / "package"
+    wheel, package = wheels.make(folder / "made", SOURCE, ["-Doptimization=0"], ROOT, TOOLS), folder / "package"
     tap.check(wheel.name.endswith("_aarch64.whl"), wheel.name)
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(package)
@@ -70,7 +70,7 @@ def check_wheel(folder):
     # The sources lie beside the tests, and the package must come from the wheel.
     tests = folder / "tests"
     shutil.copytree(SOURCE / "tests" / "bindings" / "python", tests)
-    good, lines = run(wheels.arm64_python(ROOT, folder), "-c", RUN, folder / "pytest", package,
+    good, lines = run(wheels.arm64_python(ROOT, folder), "-c", RUN, *TOOLS.glob("lib/python3.*/site-packages"), package,
                       *(tests / name for name in TESTS))
     passed = re.search(r"^(\d+) passed", "\n".join(lines), re.MULTILINE)
     tap.check(good and passed and int(passed[1]) > 30, f"{passed[1] if passed else 0} tests of the package pass", lines)
@@ -82,16 +82,12 @@ def main():
         if shutil.which(tool) is None:
             tap.skip("a wheel for arm64", f"there is no {tool} (Debian: {package})")
             tap.finish()
-    if not (ROOT / "ready").is_file():
-        tap.skip("a wheel for arm64", f"no Python of arm64 is in {ROOT}: see setup_arm64 of tests/support/setup.sh")
-        tap.finish()
+    for needed, function in ((ROOT, "setup_arm64"), (TOOLS, "setup_wheels")):
+        if not (needed / "ready").is_file():
+            tap.skip("a wheel for arm64", f"{needed} is not there: see {function} of tests/support/setup.sh")
+            tap.finish()
     with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
-        venv.create(folder / "tools", with_pip=True)
-        if run(folder / "tools/bin/python", "-m", "pip", "install", "-q", "--target", folder / "pytest", "pytest")[0]:
-            check_wheel(folder)
-        else:
-            tap.skip("a wheel for arm64", "PyPI cannot be reached")
+        check_wheel(pathlib.Path(folder))
     tap.finish()
 
 

@@ -225,6 +225,14 @@ setup_environments() { # [FIRST]: the function of a further environment
   setup_environments_job=$!
 }
 
+# What makes wheels, and pytest for a Python of arm64.
+setup_wheels() {
+  setup_reason="pip could not fetch the tools of bindings/python/wheels.txt (see .deps/install.log)"
+  # shellcheck disable=SC2046 # a name a line
+  setup_python &&
+    setup_logged "$setup_log" setup_environment wheels pytest $(grep -v '^#' "$setup_root/bindings/python/wheels.txt")
+}
+
 # The generators of docs/build.sh.
 setup_site() {
   setup_reason="pip could not fetch Sphinx and its themes"
@@ -399,6 +407,22 @@ setup_arm64() {
   done
   rm -rf "$folder/apt" "$folder/packages"
   touch "$folder/ready"
+}
+
+# A clean Debian, where the Debian packages are installed. It is made anew each month.
+setup_debian() {
+  local folder=$setup_deps/debian suite
+  # shellcheck disable=SC1091
+  suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
+  [ -z "$(find "$folder/ready-$suite" -mtime -30 2>/dev/null)" ] || return 0
+  setup_say "making a minimal Debian ($suite) in .deps/debian"
+  rm -rf --one-file-system "$folder"
+  if ! setup_logged "$setup_log" \
+    debootstrap --variant=minbase --include=gcc,libc6-dev,pkg-config "$suite" "$folder"; then
+    setup_reason="debootstrap could not make a Debian (see .deps/install.log; it needs root and the network)"
+    return 1
+  fi
+  touch "$folder/ready-$suite"
 }
 
 setup_gtest() { pkg-config --exists gtest || setup_packages libgtest-dev; }

@@ -39,7 +39,7 @@ constexpr struct {
   const char *name;
   uint64_t WalkBytes::*value;
 } kSeries[] = {{"live", &WalkBytes::live}, {"reserved", &WalkBytes::held}, {"paused", &WalkBytes::paused}};
-constexpr uint64_t kSeriesCount = sizeof kSeries / sizeof *kSeries, kMostStacks = 10;
+constexpr uint64_t kSeriesCount = sizeof kSeries / sizeof *kSeries, kPeakStacks = 10;
 
 class PerfettoWriter {
  public:
@@ -161,7 +161,7 @@ void PerfettoWriter::put_peak(const Peak &peak) {
   sort_largest_first(&stacks);
   Message moment = mark(process_track(), "peak");
   annotate(&moment, "bytes", walk.live());
-  for (uint64_t i = 0; i < std::min(stacks.items.size(), kMostStacks); ++i)
+  for (uint64_t i = 0; i < std::min(stacks.items.size(), kPeakStacks); ++i)
     annotate(&moment, stack_text(walk.of(), stacks.items[i].block.alloc->stack).data(), stacks.items[i].live_bytes);
   if (peak.bytes != 0) put(peak.time, moment);
 }

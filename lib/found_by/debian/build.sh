@@ -3,19 +3,17 @@
 # Builds Debian packages of this tree, without files that git does not know: the library, its files for development,
 # and the commands.
 #
-# Usage: lib/found_by/debian/build.sh [--check [--base BASE]] FOLDER
+# Usage: lib/found_by/debian/build.sh [--check] FOLDER
 #   FOLDER   where the packages go
-#   --check  also makes a clean Debian in a chroot (debootstrap, as root), installs the packages there and runs their
-#            tests, as autopkgtest would
-#   --base   the chroot is a copy of the folder BASE, which debootstrap makes once a month
+#   --check  also installs the packages in a copy of .deps/debian, a clean Debian that debootstrap makes (as root), and
+#            runs their tests there, as autopkgtest would
 # Needs debhelper and what debian/control names. DEB_BUILD_OPTIONS=noopt is for a quick try.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../../.." && pwd)
-check='' base=''
+check=
 [ "${1:-}" != --check ] || { check=1; shift; }
-[ "${1:-}" != --base ] || { base=${2:-}; shift 2; }
-[ $# = 1 ] || { sed -n '3,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# = 1 ] || { sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 work=$(mktemp -d)
@@ -47,20 +45,11 @@ cp "$work"/*.deb "$out"
 ls -l "$out"/*.deb
 [ -n "$check" ] || exit 0
 
+# shellcheck disable=SC1091,SC2154 # setup_* are its variables
+. "$root/tests/support/setup.sh"
+setup_debian || { echo "$setup_reason" >&2; exit 1; }
 chroot=$work/chroot
-# shellcheck disable=SC1091
-suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-clean_debian() { debootstrap --variant=minbase --include=gcc,libc6-dev,pkg-config "$suite" "$1"; }
-if [ -z "$base" ]; then
-  clean_debian "$chroot"
-else
-  if [ -z "$(find "$base/ready-$suite" -mtime -30 2>/dev/null)" ]; then
-    rm -rf --one-file-system "$base"
-    clean_debian "$base"
-    touch "$base/ready-$suite"
-  fi
-  cp -a "$base/." "$chroot"  # also where BASE is a link
-fi
+cp -a "$setup_deps/debian/." "$chroot" # also where it is a link
 mkdir "$chroot/packages"
 cp "$out"/*.deb "$chroot/packages"
 cp -R "$work/gmm/debian/tests" "$chroot/packages"

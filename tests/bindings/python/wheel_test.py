@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A manylinux wheel in a clean virtual environment, and a program that uses what was installed.
 
-Usage: wheel_test.py SOURCE_ROOT. Ends with 77 (skipped) where PyPI cannot be reached.
+Usage: wheel_test.py SOURCE_ROOT. Ends with 77 (skipped) without .deps/wheels, which tests/support/setup.sh makes.
 """
 import importlib.util
 import os
@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import venv
 
 # Its folder has the package's sources, which no path of a test may lead to.
 WHEELS = pathlib.Path(__file__).resolve().parents[3] / "bindings" / "python" / "wheels.py"
@@ -98,20 +97,18 @@ def problems_of(wheel, package):
 def main(root):
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_LIBRARY_PATH")}
     environment["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    tools = pathlib.Path(root).resolve() / ".deps" / "wheels"
+    if not (tools / "ready").is_file():
+        print("skipped: no environment .deps/wheels (see .deps/install.log)")
+        return 77
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        venv.create(folder / "venv", with_pip=True)
+        subprocess.run([tools / "bin/python", "-m", "venv", "--without-pip", folder / "venv"], check=True)
         python = folder / "venv" / "bin" / "python"
-        pip = [python, "-m", "pip"]
-        # The build's tools come from PyPI: without it the wheel cannot be tested.
-        reached = subprocess.run([*pip, "download", "-q", "--no-deps", "--dest", folder / "reached", "meson-python"],
-                                 env=environment, capture_output=True, text=True, check=False)
-        if reached.returncode != 0:
-            print(f"skipped: PyPI cannot be reached: {reached.stderr.strip().splitlines()[-1]}")
-            return 77
         # Without optimisation: whether it builds and works is asked, not how fast.
-        wheel = wheels.make(folder / "made", root, ["-Doptimization=0"])
-        subprocess.run([*pip, "install", "-q", wheel], env=environment, check=True, cwd=folder)
+        wheel = wheels.make(folder / "made", root, ["-Doptimization=0"], tools=tools)
+        subprocess.run([tools / "bin/python", "-m", "pip", "--python", python, "install", "-q", wheel], env=environment,
+                       check=True, cwd=folder)
         problems = problems_of(wheel, next((folder / "venv").glob("lib/python3.*/site-packages/gmm")))
         print(wheel.name, *problems, sep="\n")
         if problems:
