@@ -208,8 +208,8 @@ def test_html(traces, folder):
 def test_diagnosis(folder):
     """What examples/diagnose/README.md says of its program."""
     trace = folder / "planted.trace"
-    run = subprocess.run([PLANTED], env=dict(os.environ, GMM_TRACE=str(trace), GMM_TRACE_STACKS="1"), timeout=300,
-                         capture_output=True, text=True, check=True)
+    recording = dict(os.environ, GMM_TRACE=str(trace), GMM_TRACE_STACKS="1", GMM_LOG="warning")
+    run = subprocess.run([PLANTED], env=recording, timeout=300, capture_output=True, text=True, check=True)
     tap.check('Leak: 200 x 98304 bytes of VMM memory on device 0, tag "thumbnails"' in run.stderr, "guide: the leak",
               run.stderr.splitlines())
     check_shown("guide: the page", view([trace], "html", folder / "planted.html"), "At the end: 18.8 MiB",
