@@ -17,8 +17,9 @@ extern "C" {
 typedef uint32_t gmm_backend;
 enum {
   /**
-   * The backend that GMM_BACKEND in the environment names. Without it: cuda if a driver and a device answer, else host.
-   * The library logs a warning when it takes host beside an NVIDIA device that CUDA_VISIBLE_DEVICES does not hide.
+   * The backend that GMM_BACKEND in the environment names. Without it: cuda or hip if its driver and a device answer,
+   * else host. The library logs a warning when it goes on without an NVIDIA device that CUDA_VISIBLE_DEVICES does not
+   * hide, or an AMD device that HIP_VISIBLE_DEVICES does not hide.
    */
   GMM_BACKEND_AUTO = 0,
   GMM_BACKEND_HOST = 1, /**< ordinary memory of this machine; it needs no GPU */
@@ -26,7 +27,9 @@ enum {
   /**
    * SYCL USM by dpctl's C library, which gmm opens at run time: the file that GMM_SYCL_LIBRARY names, else by its name.
    */
-  GMM_BACKEND_SYCL = 3
+  GMM_BACKEND_SYCL = 3,
+  /** AMD's driver by HIP's library, which gmm opens at run time. It was tried without AMD's hardware only. */
+  GMM_BACKEND_HIP = 4
 };
 
 /** The importance of a log message. */
@@ -164,7 +167,7 @@ typedef struct gmm_context_info {
   gmm_backend backend;
   uint32_t device_count;
   uint32_t flags;             /**< GMM_CONTEXT_*, as gmm_context_create() got them */
-  char backend_name[16];      /**< "host", "cuda" or "sycl" */
+  char backend_name[16];      /**< "host", "cuda", "hip" or "sycl" */
   char driver_version[48];    /**< the driver's own text, for example "13.0"; on the host the kernel's release */
   uint64_t decommit_after_ms; /**< the value in force: milliseconds or GMM_DECOMMIT_NEVER */
 } gmm_context_info;

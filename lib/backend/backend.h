@@ -7,7 +7,7 @@
 // Invariants: an operation either succeeds or fails without effect. Its Status says what was asked, what stood in the
 // way and what to do.
 //
-// Threads: any thread may call any operation. The CUDA backend sets a driver context where the calling thread has none,
+// Threads: any thread may call any operation. A GPU backend sets a driver context where the calling thread has none,
 // and restores the thread's state afterwards. A backend's own locks come last in the lock order.
 //
 // Callers: every module of the engine, through Core::backend. context/factory.cpp alone names a concrete backend.
@@ -182,7 +182,8 @@ class Backend {
   virtual Status device_use(Device device, DeviceUse *out);
   // Maps the whole handle.
   virtual Status map(void *base, uint64_t size, PhysicalHandle handle) { return lacks(); }
-  // Takes exactly the range of one or several map() calls.
+  // Takes exactly the range of one map() call, or of several where unmaps_runs().
+  virtual bool unmaps_runs() const { return true; }
   virtual Status unmap(void *base, uint64_t size) { return lacks(); }
   // Lets `owner` and the devices of `peers` (bit d: device d) read and write. The host may, too, if `owner` is the host
   // backend's or the pages lie on the host.

@@ -67,6 +67,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kRetiredMemory, "RetiredMemory", kBrief, "the list of memory")                                          \
   LOCK(kObjectPool, "ObjectPool", kBrief, "the list of free objects")                                          \
   LOCK(kCudaDevices, "cuda Devices", kBrief, "the start of a device")                                          \
+  LOCK(kHipFunctions, "hip functions", kBrief, "the functions of HIP's library")                               \
   LOCK(kSyclEvent, "SyclEvent", kBrief, "the mark of an event")                                                \
   LOCK(kSyclStream, "SyclStream", kBrief, "the list of tasks")                                                 \
   LOCK(kMemoryFiles, "MemoryFiles", kBrief, "the files of physical memory")                                    \

@@ -35,8 +35,8 @@ static int parse_name(const char *text, const char *const *names, uint32_t count
 }
 
 static int read_backend(const char *value, void *to) {
-  static const char *const names[] = {"auto", "host", "cuda", "sycl"};
-  return parse_name(value, names, 4, to);
+  static const char *const names[] = {"auto", "host", "cuda", "sycl", "hip"};
+  return parse_name(value, names, 5, to);
 }
 static int read_kind(const char *value, void *to) { return parse_name(value, kind_words, KIND_COUNT, to); }
 static int read_device(const char *value, void *to) {

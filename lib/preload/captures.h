@@ -3,7 +3,7 @@
 #ifndef GMM_PRELOAD_CAPTURES_H
 #define GMM_PRELOAD_CAPTURES_H
 
-#include "backend/cuda/driver_api.h"
+#include "backend/gpu/driver_api.h"
 
 namespace gmm::preload {
 

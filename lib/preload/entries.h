@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "backend/cuda/driver_api.h"
+#include "backend/gpu/driver_api.h"
 
 // The two symbols of a function that takes a null stream for the legacy one or for the thread's.
 #define GMM_PRELOAD_TWO(X, symbol, ...) X(symbol, kLegacy, __VA_ARGS__) X(symbol##_ptsz, kPerThread, __VA_ARGS__)

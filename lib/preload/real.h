@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "backend/cuda/driver_api.h"
+#include "backend/gpu/driver_api.h"
 #include "preload/entries.h"
 
 namespace gmm::preload {

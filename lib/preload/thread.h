@@ -5,7 +5,7 @@
 
 #include <gmm/types.h>
 
-#include "backend/cuda/driver_api.h"
+#include "backend/gpu/driver_api.h"
 #include "base/lock.h"
 #include "preload/config.h"
 

@@ -241,7 +241,7 @@ static void answers_of_the_driver_are_translated(void) {
     fake.fail("cuMemAlloc", 1, rows[i].driver);
     RESULT(gmm_alloc(context, 2 * MIB, HERE(.flags = GMM_ALLOC_DEDICATED), &memory), rows[i].expected);
     CHECK_EQUAL(gmm_last_native_code(), rows[i].driver);
-    CHECK_MESSAGE(message_has("cuMemAlloc") && message_has("2097152 bytes on CUDA device 0"), "%s",
+    CHECK_MESSAGE(message_has("cuMemAlloc") && message_has("2097152 bytes on device 0"), "%s",
                   gmm_last_error_message());
   }
   char own[8192];

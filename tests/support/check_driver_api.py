@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a source that compiles only where lib/backend/cuda/driver_api.h says what cuda.h says.
+"""Writes a source that compiles only where lib/backend/gpu/driver_api.h says what cuda.h says.
 
 Usage: check_driver_api.py DRIVER_API_H CUDA_H OUTPUT
 
@@ -25,7 +25,7 @@ functions = [(name + suffix, parameters) for name, suffix, parameters in
              re.findall(r"[A-Z]+\((cu\w+), (\w*), \d+, (\([^()]*\))\)", rows) if name + suffix in known]
 assert len(numbers) > 100 and len(fields) > 25 and len(functions) > 100, "the page is not read whole"
 
-lines = ["#include <cstddef>", "#include <cstdint>", "namespace own {", '#include "backend/cuda/driver_api.h"']
+lines = ["#include <cstddef>", "#include <cstdint>", "namespace own {", '#include "backend/gpu/driver_api.h"']
 # Before cuda.h, whose macros have the names of some constants.
 for struct, field in fields:
     lines.append(f"constexpr size_t {struct}_{field} = offsetof({struct}, {field}), {struct}_{field}_end = "

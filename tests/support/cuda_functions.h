@@ -8,7 +8,7 @@
 
 #include <dlfcn.h>
 
-#include "../../lib/backend/cuda/driver_api.h"
+#include "../../lib/backend/gpu/driver_api.h"
 
 #ifdef __cplusplus
 extern "C" {

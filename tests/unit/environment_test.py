@@ -95,7 +95,7 @@ def test_command(gmm):
                                ("GMM_TRACE", "/no/such/folder/trace", "/no/such/folder/trace"),
                                ("GMM_TRACE", "/" + "x" * 5000, "longer than")):
         expect(f"{name}={value[:30]}", info, 0, f"^gmm warning: {name}.*{words}", **{name: value})
-    expect("an unknown backend is refused too", info, 1, "GMM_BACKEND=abacus.*auto[|]host[|]cuda[|]sycl", "context:",
+    expect("an unknown backend is refused too", info, 1, "GMM_BACKEND=abacus.*auto[|]host.*sycl[|]hip", "context:",
            GMM_BACKEND="abacus")
     expect("GMM_LOG=off silences", info, 0, GMM_LOG="off", GMM_BACKED="host", GMM_TRACE="/no/such/folder/trace")
 

@@ -17,7 +17,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 # The command prints it, and the preload library has a copy of it inside.
 TABLE_OF_VARIABLES = ("base/environment.def", "base/environment.h")
 # The preload library has a copy of these inside too: its locks have ranks. Its hooks are functions of CUDA's driver.
-IN_PRELOAD = ("base/lock.h", "backend/cuda/driver_api.h")
+IN_PRELOAD = ("base/lock.h", "backend/gpu/driver_api.h")
 # The server has a copy of base inside, and of the parts of the engine that it shares with its clients.
 SERVER_MAY = ("engine/lease/messages.h", "engine/ipc/directory.h", "engine/ipc/peer_server.h", "engine/ipc/policy.h")
 # Made by the build, in the build folder.
@@ -34,7 +34,7 @@ OF_TRACES = [("cli", "engine/trace/format.h"), ("cli", "base/hash_table.h"), ("c
              ("cli", "base/text_writer.h")]
 # The commands that ask a process have the copies of the server, and the messages.
 CONTROL_MAY = (*SERVER_MAY, "engine/ipc/control_messages.h")
-CONCRETE_BACKENDS = ("host", "cuda", "sycl")
+CONCRETE_BACKENDS = ("host", "gpu", "sycl")
 FACTORY = "engine/context/factory.cpp"
 
 
@@ -154,8 +154,8 @@ def problems():
             if quote == "<" and is_foreign(source, name, system):
                 bad.append(f"{source} includes <{name}>, which not every system has: put what needs it behind a "
                            "function of base (lib/base/README.md)")
-            if name.startswith("cuda") and not source.startswith("backend/cuda/"):
-                bad.append(f"{source} includes a header of CUDA: only lib/backend/cuda may")
+            if name.startswith("cuda") and not source.startswith("backend/gpu/"):
+                bad.append(f"{source} includes a header of CUDA: only lib/backend/gpu may")
             if target == "":
                 continue
             count += 1
@@ -168,7 +168,7 @@ def problems():
 
 PLANTED = [  # file, the include in it, a word of the objection
     ("base/list.h", "engine/heap/heap.h", "base depends on nothing"),
-    ("backend/host/memory.cpp", "backend/cuda/driver.h", "a backend knows"),
+    ("backend/host/memory.cpp", "backend/gpu/driver.h", "a backend knows"),
     ("backend/backend.h", "engine/heap/heap.h", "a backend knows"),
     ("engine/pause/pause.cpp", "engine/ipc/ipc.h", "the module pause does not know ipc"),
     ("engine/pause/pause.cpp", "engine/context/context.h", "does not know context"),

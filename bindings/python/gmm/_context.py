@@ -67,7 +67,8 @@ class Context(Pausing, native.Handle):
                  strict_host: bool = False, control: bool = False) -> None:
         """Opens a backend.
 
-        backend: a Backend or its name ("auto", "host", "cuda", "sycl"). log: log(level, message), called on any thread.
+        backend: a Backend or its name ("auto", "host", "cuda", "sycl", "hip"). log: log(level, message), called on any
+        thread.
         host_memory: bytes of each device of the host backend. host_devices: the number of its devices.
         decommit_after_ms: see the property; 0: GMM_DECOMMIT_AFTER_MS of the environment, else never. capture: False
         when the program allocates nothing while it captures a CUDA graph. Allocations on a stream then make no call of

@@ -186,10 +186,11 @@ bool HeapTransition::release_pages(Extent &extent) {
 }
 
 Status HeapTransition::unmap(uint64_t first, uint64_t count) {
+  const bool takes_runs = context_.core.backend->unmaps_runs();
   for (uint64_t i = first, end = first + count, next; i < end; i = next) {
     const Extent &start = *extents_[i].extent;
     uint64_t bytes = size_of(start);
-    for (next = i + 1; next < end && base_of(*extents_[next].extent) == base_of(start) + bytes; ++next)
+    for (next = i + 1; takes_runs && next < end && base_of(*extents_[next].extent) == base_of(start) + bytes; ++next)
       bytes += size_of(*extents_[next].extent);
     const auto set_state = [&](ExtentState state) {
       for (uint64_t k = i; k < next; ++k) extents_[k].extent->state.store(state, std::memory_order_release);
@@ -231,8 +232,9 @@ Status HeapTransition::map(uint64_t first, uint64_t count) {
     if (status.ok()) status = backend.set_access(address_of(start), bytes, owner_of(start), peers_of(start));
     if (status.ok()) {
       for (uint64_t k = i; k < next; ++k) extents_[k].extent->mapped = true;
-    } else if (bytes != 0) {
-      context_.core.deferred_release.unmap(backend, address_of(start), bytes);
+    } else {
+      for (uint64_t k = i; bytes != 0; bytes -= size_of(*extents_[k++].extent))
+        context_.core.deferred_release.unmap(backend, address_of(*extents_[k].extent), size_of(*extents_[k].extent));
     }
   }
   return status;

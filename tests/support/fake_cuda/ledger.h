@@ -6,7 +6,7 @@
 #ifndef FAKE_CUDA_LEDGER_H
 #define FAKE_CUDA_LEDGER_H
 
-#include "../../../lib/backend/cuda/driver_api.h"
+#include "../../../lib/backend/gpu/driver_api.h"
 
 enum { FAKE_LEDGER_PROCESSES = 64, FAKE_LEDGER_DEVICES = 16 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices of the CUDA backend and the driver contexts in which its operations run.
+// The devices of a GPU backend and the driver contexts in which its operations run.
 //
 // Owns: the driver, the state of each device, its primary context and its module.
 //
@@ -9,18 +9,18 @@
 //
 // Lock: `mutex_` serialises the retaining of contexts and the loading of modules. No other lock is taken under it.
 //
-// Callers: CudaBackend, at the beginning of every operation.
-#ifndef GMM_BACKEND_CUDA_DEVICES_H
-#define GMM_BACKEND_CUDA_DEVICES_H
+// Callers: GpuBackend, at the beginning of every operation.
+#ifndef GMM_BACKEND_GPU_DEVICES_H
+#define GMM_BACKEND_GPU_DEVICES_H
 
 #include <atomic>
 
 #include "backend/backend.h"
-#include "backend/cuda/context_guard.h"
-#include "backend/cuda/driver.h"
+#include "backend/gpu/context_guard.h"
+#include "backend/gpu/driver.h"
 #include "base/lock.h"
 
-namespace gmm::cuda {
+namespace gmm::gpu {
 
 // The abilities of a device: the field of DeviceState, the driver's attribute, and the capability that it gives.
 #define GMM_CUDA_ABILITIES(ABILITY)                                                                            \
@@ -59,7 +59,7 @@ class Devices {
   // The mask of peers in backend.h has so many.
   static constexpr uint32_t kMost = 32;
 
-  explicit Devices(const Log &log) : log_(log) {}
+  Devices(const Vendor &vendor, const Log &log) : driver(vendor), log_(log) {}
 
   // Opens the driver and reads what each device can do.
   Status open();
@@ -115,5 +115,5 @@ inline bool is_special(gmm_stream stream) {
   return reinterpret_cast<uintptr_t>(stream) <= reinterpret_cast<uintptr_t>(GMM_STREAM_PER_THREAD);
 }
 
-}  // namespace gmm::cuda
+}  // namespace gmm::gpu
 #endif

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/cuda/devices.h"
+#include "backend/gpu/devices.h"
 
 #include <unistd.h>
 
 #ifdef GMM_NVCC
 #include "find_zeros_ptx.h"  // the build's
 #else
-#include "backend/cuda/find_zeros_ptx.h"
+#include "backend/gpu/find_zeros_ptx.h"
 #endif
 
-namespace gmm::cuda {
+namespace gmm::gpu {
 
 CUmemAllocationProp device_pages(CUdevice device) {
   CUmemAllocationProp properties = {};
@@ -82,10 +82,10 @@ Status Devices::open() {
   process_ = getpid();
   GMM_TRY(driver.open());
   int count = 0;
-  GMM_TRY(prefix(GMM_CUDA_OF(driver, cuDeviceGetCount, &count), "Counting the CUDA devices: "));
+  GMM_TRY(prefix(GMM_CUDA_OF(driver, cuDeviceGetCount, &count), "Counting the %s devices: ", driver.vendor.name));
   if (count <= 0)
-    return fail(GMM_ERROR_NO_BACKEND,
-                "The CUDA driver shows no device; check nvidia-smi and CUDA_VISIBLE_DEVICES, or use the host backend.");
+    return fail(GMM_ERROR_NO_BACKEND, "The %s driver shows no device; %s, or use the host backend.", driver.vendor.name,
+                driver.vendor.to_check);
   count_ = static_cast<uint32_t>(count) < kMost ? static_cast<uint32_t>(count) : kMost;
   for (uint32_t i = 0; i < count_; ++i) GMM_TRY(probe(&states_[i], static_cast<int>(i)));
   return Status();
@@ -114,8 +114,8 @@ Status Devices::lacks(Device device, const char *operation, const char *attribut
   char name[128] = "";
   if (driver.cuDeviceGetName(name, sizeof name, states_[device.ordinal].handle) != CUDA_SUCCESS) name[0] = '\0';
   return fail(GMM_ERROR_NOT_SUPPORTED,
-              "CUDA device %d (%s) has no %s (it lacks %s); gmm_device_query() says what it can do.", device.ordinal,
-              name, operation, attribute);
+              "%s device %d (%s) has no %s (it lacks %s); gmm_device_query() says what it can do.", driver.vendor.name,
+              device.ordinal, name, operation, attribute);
 }
 
 // --- Contexts --------------------------------------------------------------------------------------------------------
@@ -129,8 +129,8 @@ Status Devices::primary(Device device, CUcontext *out) {
   *out = state.primary.load(std::memory_order_relaxed);
   if (*out != nullptr) return Status();
   CaptureGuard capture(driver);
-  GMM_TRY(prefix(GMM_CUDA_OF(driver, cuDevicePrimaryCtxRetain, out, state.handle),
-                 "Starting CUDA on device %d: ", device.ordinal));
+  GMM_TRY(
+      prefix(GMM_CUDA_OF(driver, cuDevicePrimaryCtxRetain, out, state.handle), "Starting device %d: ", device.ordinal));
   state.primary.store(*out, std::memory_order_release);
   return Status();
 }
@@ -210,6 +210,8 @@ Status Devices::enter_stream(ContextGuard &guard, Device device, gmm_stream stre
 // --- The kernel that searches for zeros ------------------------------------------------------------------------------
 
 Status Devices::zeros_function(Device device, CUfunction *out) {
+  if (!driver.vendor.has_kernels)
+    return fail(GMM_ERROR_NOT_SUPPORTED, "gmm has no kernels for %s.", driver.vendor.name);
   DeviceState &state = states_[device.ordinal];
   *out = state.find_zeros.load(std::memory_order_acquire);
   if (*out != nullptr) return Status();
@@ -222,4 +224,4 @@ Status Devices::zeros_function(Device device, CUfunction *out) {
   return Status();
 }
 
-}  // namespace gmm::cuda
+}  // namespace gmm::gpu

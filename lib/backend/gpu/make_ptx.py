@@ -42,16 +42,16 @@ def header_of(ptx):
                      if line.strip() and not line.lstrip().startswith("//"))
     return f"""// SPDX-License-Identifier: Apache-2.0
 // find_zeros.cu as PTX, made by make_ptx.py. Do not edit.
-#ifndef GMM_BACKEND_CUDA_FIND_ZEROS_PTX_H
-#define GMM_BACKEND_CUDA_FIND_ZEROS_PTX_H
+#ifndef GMM_BACKEND_GPU_FIND_ZEROS_PTX_H
+#define GMM_BACKEND_GPU_FIND_ZEROS_PTX_H
 
-namespace gmm::cuda {{
+namespace gmm::gpu {{
 
 inline constexpr char kFindZeros[] = R"(
 {code}
 )";
 
-}}  // namespace gmm::cuda
+}}  // namespace gmm::gpu
 #endif
 """
 

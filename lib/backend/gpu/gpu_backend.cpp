@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CudaBackend: the operations of backend.h over the driver API. The sections follow that header.
-#include "backend/cuda/cuda_backend.h"
+// GpuBackend: the operations of backend.h over a driver. The sections follow that header.
+#include "backend/gpu/gpu_backend.h"
 
 #include <gmm/pin.h>
 
@@ -9,12 +9,12 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "backend/cuda/devices.h"
+#include "backend/gpu/devices.h"
 #include "base/lock.h"
 #include "base/memory_files.h"
 #include "base/os_memory.h"
 
-namespace gmm::cuda {
+namespace gmm::gpu {
 namespace {
 
 #define GMM_CUDA(entry, ...) GMM_CUDA_OF(driver_, entry, __VA_ARGS__)
@@ -72,7 +72,7 @@ static_assert(alignof(CUipcMemHandle) == 1 && alignof(CUipcEventHandle) == 1);
 
 }  // namespace
 
-class CudaBackend final : public Backend {
+class GpuBackend final : public Backend {
   // --- Contexts ------------------------------------------------------------------------------------------------------
 
   // The device's primary context, any context for calls that name no device, and the context that owns the memory.
@@ -102,8 +102,8 @@ class CudaBackend final : public Backend {
   }
 
  public:
-  CudaBackend(const HostAllocator &allocator, const Log &log)
-      : Backend(allocator, log), devices_(log), files_(allocator) {}
+  GpuBackend(const HostAllocator &allocator, const Log &log, const Vendor &vendor)
+      : Backend(allocator, log), devices_(vendor, log), files_(allocator) {}
   Status open() { return devices_.open(); }
 
   void destroy() override {
@@ -113,11 +113,11 @@ class CudaBackend final : public Backend {
 
   // --- Devices and addresses -----------------------------------------------------------------------------------------
 
-  gmm_backend id() const override { return GMM_BACKEND_CUDA; }
-  const char *name() const override { return "cuda"; }
+  gmm_backend id() const override { return driver_.vendor.id; }
+  const char *name() const override { return driver_.vendor.backend; }
 
   void driver_version(char *text, uint64_t size) const override {
-    std::snprintf(text, size, "%d.%d", driver_.version() / 1000, driver_.version() % 1000 / 10);
+    std::snprintf(text, size, "%d.%d", driver_.major(), driver_.minor());
   }
 
   uint32_t device_count() const override { return devices_.count(); }
@@ -299,8 +299,8 @@ class CudaBackend final : public Backend {
     GMM_TRY(memory_of(location, &free_memory, &total_memory));
     if (size <= total_memory) return Status();
     return fail(GMM_ERROR_OUT_OF_MEMORY,
-                "%" PRIu64 " bytes of VMM memory were asked for, but CUDA device %d has %zu in all.", size,
-                location.ordinal, total_memory);
+                "%" PRIu64 " bytes of VMM memory were asked for, but device %d has %zu in all.", size, location.ordinal,
+                total_memory);
   }
 
   Status create(Device location, uint64_t size, bool, PhysicalHandle *out) override {
@@ -320,8 +320,7 @@ class CudaBackend final : public Backend {
       if (location.numa_node() >= 0 && state.host_numa_vmm && means_not_here(result)) {
         driver_.failed(result, "cuMemCreate").ignore();  // its message stays, the code says what was wrong
         return prefix(Status(GMM_ERROR_INVALID_DEVICE),
-                      "NUMA node %d of the host has no memory for CUDA device %d: ", location.numa_node(),
-                      device.ordinal);
+                      "NUMA node %d of the host has no memory for device %d: ", location.numa_node(), device.ordinal);
       }
       if (location == kHostLocation && means_not_here(result)) {
         // The driver refuses a handle type for host memory of no particular node, so such memory cannot be exported.
@@ -334,7 +333,7 @@ class CudaBackend final : public Backend {
       }
       const Status status = driver_.check(result, "cuMemCreate");
       if (!location.is_host())
-        return prefix(status, "Creating %" PRIu64 " bytes of VMM memory on CUDA device %d: ", size, location.ordinal);
+        return prefix(status, "Creating %" PRIu64 " bytes of VMM memory on device %d: ", size, location.ordinal);
       if (status.ok()) host_pages_.store(true, std::memory_order_release);
       return prefix(of_host(status), "Creating %" PRIu64 " bytes of VMM memory on the host: ", size);
     });
@@ -361,13 +360,13 @@ class CudaBackend final : public Backend {
         const CUresult again = create_pages(comm_pages(state, false), size, out);
         if (again == CUDA_SUCCESS && !state.refuses_fabric.exchange(true, std::memory_order_relaxed))
           log_.write(LogLevel::kInfo,
-                     "Memory for network libraries on CUDA device %d has no fabric handles: cuMemCreate answered %d; "
+                     "Memory for network libraries on device %d has no fabric handles: cuMemCreate answered %d; "
                      "another machine needs an IMEX channel (nvidia-imex).",
                      device.ordinal, static_cast<int>(result));
         result = again;
       }
       return prefix(driver_.check(result, "cuMemCreate"),
-                    "Creating %" PRIu64 " bytes of VMM memory for network libraries on CUDA device %d: ", size,
+                    "Creating %" PRIu64 " bytes of VMM memory for network libraries on device %d: ", size,
                     device.ordinal);
     });
   }
@@ -411,6 +410,8 @@ class CudaBackend final : public Backend {
     return prefix(GMM_CUDA_COUNTED_IN(anywhere(), cuMemMap, to_driver(base), size, 0, to_driver(handle), 0),
                   "Mapping %" PRIu64 " bytes at %p: ", size, base);
   }
+
+  bool unmaps_runs() const override { return driver_.vendor.unmaps_runs; }
 
   Status unmap(void *base, uint64_t size) override {
     return prefix(GMM_CUDA_COUNTED_IN(anywhere(), cuMemUnmap, to_driver(base), size),
@@ -482,7 +483,7 @@ class CudaBackend final : public Backend {
     GMM_TRY(prefix(GMM_CUDA_COUNTED_IN(on(device), cuMemImportFromShareableHandle, &imported,
                                        const_cast<uint8_t *>(handle), CU_MEM_HANDLE_TYPE_FABRIC),
                    "Importing %" PRIu64
-                   " bytes of another machine on CUDA device %d (the exporter may have freed them, or the machines "
+                   " bytes of another machine on device %d (the exporter may have freed them, or the machines "
                    "share no IMEX channel): ",
                    size, device.ordinal));
     out->value = imported;
@@ -504,7 +505,7 @@ class CudaBackend final : public Backend {
     CUdeviceptr address = 0;
     GMM_TRY(
         prefix(GMM_CUDA_COUNTED_IN(on(device), cuIpcOpenMemHandle, &address, bytes, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
-               "Opening a legacy IPC handle on CUDA device %d: ", device.ordinal));
+               "Opening a legacy IPC handle on device %d: ", device.ordinal));
     *driver_base = from_driver(address);
     return Status();
   }
@@ -533,7 +534,7 @@ class CudaBackend final : public Backend {
     const CUipcEventHandle &bytes = *reinterpret_cast<const CUipcEventHandle *>(handle);
     CUevent event = nullptr;
     GMM_TRY(prefix(GMM_CUDA_IN(on(device), cuIpcOpenEventHandle, &event, bytes),
-                   "Opening an event of another process on CUDA device %d: ", device.ordinal));
+                   "Opening an event of another process on device %d: ", device.ordinal));
     *out = reinterpret_cast<NativeEvent>(event);
     return Status();
   }
@@ -633,7 +634,7 @@ class CudaBackend final : public Backend {
   Status semaphore_import(gmm_semaphore_type type, int32_t fd, Device device, NativeSemaphore *out) override {
     if (type != GMM_SEMAPHORE_BINARY_FD && type != GMM_SEMAPHORE_TIMELINE_FD)
       return fail(GMM_ERROR_NOT_SUPPORTED,
-                  "Importing semaphore descriptor %d: CUDA takes no sync file; export the semaphore as an opaque "
+                  "Importing semaphore descriptor %d: the driver takes no sync file; export the semaphore as an opaque "
                   "descriptor.",
                   fd);
     CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC handle = {};
@@ -698,7 +699,7 @@ class CudaBackend final : public Backend {
   Status stream_create(Device device, int32_t priority, gmm_stream *out) override {
     CUstream stream = nullptr;
     GMM_TRY(prefix(GMM_CUDA_IN(on(device), cuStreamCreateWithPriority, &stream, CU_STREAM_NON_BLOCKING, priority),
-                   "Creating a stream on CUDA device %d: ", device.ordinal));
+                   "Creating a stream on device %d: ", device.ordinal));
     *out = reinterpret_cast<gmm_stream>(stream);
     return Status();
   }
@@ -782,13 +783,13 @@ class CudaBackend final : public Backend {
                        return GMM_CUDA(cuLaunchKernel, function, kBlocks, static_cast<unsigned>(count), 1, kThreads, 1,
                                        1, 0, to_driver(stream), arguments, nullptr);
                      }),
-                  "Searching for zeros on CUDA device %d: ", device.ordinal);
+                  "Searching for zeros on device %d: ", device.ordinal);
   }
 
   Status synchronize(Device device) override {
     check_may_wait("a device");
     if (!devices_.is_started(device)) return Status();
-    return prefix(GMM_CUDA_IN(on(device), cuCtxSynchronize), "Waiting for CUDA device %d: ", device.ordinal);
+    return prefix(GMM_CUDA_IN(on(device), cuCtxSynchronize), "Waiting for device %d: ", device.ordinal);
   }
 
   Status event_create(Device device, NativeEvent *out) override {
@@ -801,7 +802,7 @@ class CudaBackend final : public Backend {
   // refuses a stream of another context instead of ordering it wrongly.
   Status event_record(NativeEvent event, Device device, gmm_stream stream) override {
     return prefix(GMM_CUDA_ON_STREAM(device, stream, cuEventRecord, to_driver(event), to_driver(stream)),
-                  "Recording an event of CUDA device %d on stream %p: ", device.ordinal, shown(stream));
+                  "Recording an event of device %d on stream %p: ", device.ordinal, shown(stream));
   }
 
   Status event_synchronize(NativeEvent event) override {
@@ -918,7 +919,7 @@ class CudaBackend final : public Backend {
                         driver_size += kExtentAlignment;
                         return driver_allocate(kind, driver_size, &address);
                       }),
-                   "Allocating %" PRIu64 " bytes on CUDA device %d: ", size, device.ordinal));
+                   "Allocating %" PRIu64 " bytes on device %d: ", size, device.ordinal));
     const CUdeviceptr aligned = (address + kExtentAlignment - 1) & ~(kExtentAlignment - 1);
     *out = Allocation{from_driver(aligned), size, kind, device, from_driver(address), driver_size, -1};
     return Status();
@@ -1029,7 +1030,7 @@ class CudaBackend final : public Backend {
   Status make_event(Device device, unsigned flags, NativeEvent *out) {
     CUevent event = nullptr;
     GMM_TRY(prefix(GMM_CUDA_IN(on(device), cuEventCreate, &event, flags),
-                   "Creating an event on CUDA device %d: ", device.ordinal));
+                   "Creating an event on device %d: ", device.ordinal));
     *out = reinterpret_cast<NativeEvent>(event);
     return Status();
   }
@@ -1063,18 +1064,26 @@ class CudaBackend final : public Backend {
   std::atomic<bool> host_pages_{false};
 };
 
-}  // namespace gmm::cuda
+}  // namespace gmm::gpu
 
 namespace gmm {
+namespace {
+
+bool is_expected(const char *visible, const char *device_file) {
+  const bool hidden = visible != nullptr && (*visible == '\0' || std::strncmp(visible, "-1", 2) == 0);
+  return !hidden && ::access(device_file, F_OK) == 0;
+}
+
+}  // namespace
 
 Status cuda_backend_create(const HostAllocator &allocator, const Log &log, Backend **out) {
-  return open_backend_as<cuda::CudaBackend>(allocator, log, out);
+  return open_backend_as<gpu::GpuBackend>(allocator, log, out, gpu::kCuda);
+}
+Status hip_backend_create(const HostAllocator &allocator, const Log &log, Backend **out) {
+  return open_backend_as<gpu::GpuBackend>(allocator, log, out, gpu::kHip);
 }
 
-bool cuda_is_expected() {
-  const char *visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  const bool hidden = visible != nullptr && (*visible == '\0' || std::strncmp(visible, "-1", 2) == 0);
-  return !hidden && ::access("/dev/nvidiactl", F_OK) == 0;
-}
+bool cuda_is_expected() { return is_expected(std::getenv("CUDA_VISIBLE_DEVICES"), "/dev/nvidiactl"); }
+bool hip_is_expected() { return is_expected(std::getenv("HIP_VISIBLE_DEVICES"), "/dev/kfd"); }
 
 }  // namespace gmm

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // find_zeros.cu as PTX, made by make_ptx.py. Do not edit.
-#ifndef GMM_BACKEND_CUDA_FIND_ZEROS_PTX_H
-#define GMM_BACKEND_CUDA_FIND_ZEROS_PTX_H
+#ifndef GMM_BACKEND_GPU_FIND_ZEROS_PTX_H
+#define GMM_BACKEND_GPU_FIND_ZEROS_PTX_H
 
-namespace gmm::cuda {
+namespace gmm::gpu {
 
 inline constexpr char kFindZeros[] = R"(
 .version 6.0
@@ -54,5 +54,5 @@ $L__BB0_5:
 }
 )";
 
-}  // namespace gmm::cuda
+}  // namespace gmm::gpu
 #endif

@@ -4,8 +4,8 @@
  * in the driver API's reference. It is C and C++, and needs no header of the CUDA Toolkit. Where the build finds
  * cuda.h, it compiles this page against that (tests/support/check_driver_api.py).
  */
-#ifndef GMM_BACKEND_CUDA_DRIVER_API_H
-#define GMM_BACKEND_CUDA_DRIVER_API_H
+#ifndef GMM_BACKEND_GPU_DRIVER_API_H
+#define GMM_BACKEND_GPU_DRIVER_API_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Guards that change the driver's state of the calling thread for one operation and restore it at its end.
-#ifndef GMM_BACKEND_CUDA_CONTEXT_GUARD_H
-#define GMM_BACKEND_CUDA_CONTEXT_GUARD_H
+#ifndef GMM_BACKEND_GPU_CONTEXT_GUARD_H
+#define GMM_BACKEND_GPU_CONTEXT_GUARD_H
 
-#include "backend/cuda/driver.h"
+#include "backend/gpu/driver.h"
 #include "base/log.h"
 
-namespace gmm::cuda {
+namespace gmm::gpu {
 
 // A second try after a failure, for calls whose failure nobody can handle.
 template <typename Fn>
@@ -29,6 +29,7 @@ class ContextGuard : NoCopy {
   Status current(CUcontext *out) {
     if (!known_) {
       GMM_TRY(GMM_CUDA_OF(driver_, cuCtxGetCurrent, &current_));
+      before_ = current_;
       known_ = true;
     }
     *out = current_;
@@ -49,17 +50,17 @@ class ContextGuard : NoCopy {
  private:
   // The second try is there because otherwise the caller's thread keeps our context.
   void pop() {
-    CUcontext popped = nullptr;
+    CUcontext popped = before_;  // HIP's looks at it
     CUresult result = driver_.cuCtxPopCurrent(&popped);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED) result = driver_.cuCtxPopCurrent(&popped);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED)
-      log_.write(LogLevel::kError, "The driver did not restore the thread's CUDA context: cuCtxPopCurrent answered %d.",
+      log_.write(LogLevel::kError, "The driver did not restore the thread's context: cuCtxPopCurrent answered %d.",
                  static_cast<int>(result));
   }
 
   const Driver &driver_;
   const Log &log_;
-  CUcontext current_ = nullptr;
+  CUcontext current_ = nullptr, before_ = nullptr;
   uint32_t pushed_ = 0;
   bool known_ = false;
 };
@@ -88,5 +89,5 @@ class CaptureGuard : NoCopy {
   bool changed_ = false;
 };
 
-}  // namespace gmm::cuda
+}  // namespace gmm::gpu
 #endif
