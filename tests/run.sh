@@ -86,7 +86,7 @@ setup_wheels || echo "   without the python wheel: $setup_reason"
 setup_gtest || summary+=(--skipped "the unit tests in C++: $setup_reason")
 setup_peers || echo "   without mimalloc or UMF: $setup_reason"
 setup_options
-setup_others cuda_headers vulkan opengl mpi
+setup_others cuda_headers hip_headers vulkan opengl mpi
 [ -n "${setup_skipped[csharp]:-}" ] || setup_dotnet || echo "   without a .NET runtime: $setup_reason"
 wait
 [ ${#only[@]} != 0 ] || setup_environments ${sanitize:+setup_site} ||

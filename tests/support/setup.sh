@@ -385,6 +385,19 @@ setup_cuda_headers() {
 # The oldest cuda.h that gmm's declarations must agree with, beside the one above.
 setup_oldest_cuda_header() { setup_unpacked cuda12 'nvidia-cuda-runtime-cu12==12.0.*'; }
 
+# HIP's headers of Debian, 170 kB, into .deps/hip. They are of 5.2 or 5.7; those of a newer release come with PyTorch.
+setup_hip_headers() {
+  [ ! -d "$setup_deps/hip" ] || return 0
+  setup_say "fetching HIP's headers from Debian into .deps/hip"
+  mkdir "$setup_deps/hip"
+  if ! (cd "$setup_deps/hip" && apt-get download libamdhip64-dev && dpkg-deb -x libamdhip64-dev*.deb .) \
+    >>"$setup_log" 2>&1; then
+    rm -rf "$setup_deps/hip"
+    setup_reason="apt-get could not fetch libamdhip64-dev (see .deps/install.log)"
+    return 1
+  fi
+}
+
 # Packages of another architecture are not installed: apt-get reads their list into a folder of its own.
 setup_arm64() {
   local folder=$setup_deps/arm64 minor package
