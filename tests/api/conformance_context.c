@@ -170,8 +170,8 @@ CASE(defaults_open_a_backend) {
   CHECK(other != NULL && other != context);
   gmm_context_info info = {.struct_size = sizeof info};
   OK(gmm_context_query(other, &info));
-  static const char *const names[] = {"", "host", "cuda", "sycl"};
-  REQUIRE(info.backend >= GMM_BACKEND_HOST && info.backend <= GMM_BACKEND_SYCL);
+  static const char *const names[] = {"", "host", "cuda", "sycl", "hip"};
+  REQUIRE(info.backend >= GMM_BACKEND_HOST && info.backend <= GMM_BACKEND_HIP);
   CHECK(strcmp(info.backend_name, names[info.backend]) == 0);
   if (getenv("GMM_BACKEND") == NULL) CHECK(info.backend != GMM_BACKEND_SYCL);  // never chosen by itself
   CHECK(info.device_count >= 1);

@@ -88,7 +88,7 @@ VMM_CASE(other_memory_is_not_foreign) {
   set_limit(GMM_SCOPE_TAG, tag, 64 * MIB);
   CHECK(stats_of(GMM_SCOPE_TAG, 0, tag, GMM_KIND_UNSPECIFIED).limit_bytes == 64 * MIB);
   CHECK(stats_of(GMM_SCOPE_TAG | GMM_SCOPE_KIND, 0, tag, GMM_KIND_VMM).limit_bytes == GMM_NO_LIMIT);
-  if (!on_host_backend()) {
+  if ((device_info.capabilities & GMM_DEVICE_CAN_HOST_NUMA) != 0 && !on_host_backend()) {
     // Pages on the host leave the device's free memory alone.
     OK(gmm_move(context, own, GMM_DEVICE_HOST, NULL));
     OK(pause_of(tag));

@@ -299,7 +299,7 @@ static void count_size_signal(int number) {
 
 // Memory that is a file has a limit that has nothing to do with memory. The system's way to tell it ends the process.
 CASE_OF_KINDS(the_limit_of_a_files_size_is_an_error, ALL_KINDS) {
-  if (!on_host_backend() && (backend_id() != GMM_BACKEND_CUDA || kind != GMM_KIND_HOST)) SKIP("the memory is no file");
+  if (!on_host_backend() && (!on_gpu_backend() || kind != GMM_KIND_HOST)) SKIP("the memory is no file");
   if (kind == GMM_KIND_MANAGED) SKIP("the memory is no file");
   static const rlim_t limits[] = {0, 1, 4096, 1 << 20, (2 << 20) - 1};
   struct rlimit before, low;

@@ -309,6 +309,7 @@ VMM_CASE(a_range_comes_back_when_free_memory_is_in_the_way) {
 VMM_CASE(pauses_take_few_calls) {
   enum { COUNT = 1000 };
   reopen_with(4096 * MIB);
+  const uint64_t most = backend_id() == GMM_BACKEND_HIP ? 200 : 100;  // it ends mappings one by one
   gmm_tag tag = make_tag("many", GMM_CONTENTS_DROP);
   if (free_device_bytes() < 2 * COUNT * MIB) SKIP("the device has too little memory");
   for (int i = 0; i < COUNT; ++i) ALLOC_TAG(2 * MIB, tag);
@@ -318,7 +319,7 @@ VMM_CASE(pauses_take_few_calls) {
     MUST((step % 2 == 0 ? gmm_pause : gmm_resume)(context, NULL, &bytes));
     const uint64_t made = stats().backend_calls - before;
     CHECK(bytes >= 2 * COUNT * MIB);
-    CHECK_MESSAGE(made <= 100, "step %d made %llu calls", step, (unsigned long long)made);
+    CHECK_MESSAGE(made <= most, "step %d made %llu calls", step, (unsigned long long)made);
   }
 }
 

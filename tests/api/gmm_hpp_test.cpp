@@ -80,9 +80,9 @@ gmm::context open_context() {
   desc.host_devices = 2;
   return MUST(gmm::context::create(desc));
 }
-bool on_cuda() {
+bool on_gpu() {
   const char *name = std::getenv("GMM_BACKEND");
-  return name != nullptr && std::strcmp(name, "cuda") == 0;
+  return name != nullptr && (std::strcmp(name, "cuda") == 0 || std::strcmp(name, "hip") == 0);
 }
 gmm::alloc_desc of_kind(gmm_kind kind, gmm_tag tag = 0, gmm_stream stream = nullptr) {
   gmm::alloc_desc desc;
@@ -601,7 +601,7 @@ void memory_is_shared_by_descriptor() {
   CHECK_EQUAL(MUST(context.stats_query()).imported_bytes, 0);
   FAILS(context.ipc_import(gmm_ipc_handle{}), GMM_ERROR_IPC_INVALID_HANDLE);
   const gmm::buffer device = MUST(context.alloc(2 * kMiB, of_kind(GMM_KIND_DEVICE)));
-  if (on_cuda())
+  if (on_gpu())
     CHECK(MUST(context.ipc_export_legacy(device.data())).size >= 2 * kMiB);
   else
     FAILS(context.ipc_export_legacy(device.data()), GMM_ERROR_NOT_SUPPORTED);

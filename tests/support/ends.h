@@ -12,6 +12,8 @@
 
 // Whether the backend is the host, or CUDA on the fake driver of the tests, which was opened before.
 bool on_host_or_fake_driver(void);
+// GMM_BACKEND is hip.
+bool on_hip(void);
 // Calls fn, which may be NULL, for each open descriptor of the process. Their number.
 uint64_t each_descriptor(void (*fn)(const char *path, const char *target, void *user), void *user);
 // open_context() calls it before the program's first context.

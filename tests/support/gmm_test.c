@@ -24,6 +24,7 @@ gmm_context_info context_info(void) {
 }
 
 gmm_backend backend_id(void) { return context_info().backend; }
+bool on_gpu_backend(void) { return backend_id() == GMM_BACKEND_CUDA || backend_id() == GMM_BACKEND_HIP; }
 
 gmm_context *open_context(uint32_t host_devices) {
   ends_begin();

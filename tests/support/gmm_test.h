@@ -40,6 +40,7 @@ extern gmm_device_info device_info;
 
 const char *kind_name(gmm_kind k);
 bool on_host_backend(void);
+bool on_gpu_backend(void);  // NVIDIA's or AMD's
 gmm_backend backend_id(void);
 gmm_context *open_context(uint32_t host_devices);
 // The address of a struct of the interface with these fields: DESC(alloc_desc, .kind = kind) is a gmm_alloc_desc.

@@ -47,7 +47,17 @@ void empty_context(Context *context, std::unique_lock<std::mutex> &lock) {
 
 namespace fake {
 
+void start_all_devices() {
+  State &s = state();
+  for (int i = 0; i < s.configuration.devices; i++)
+    if (!s.contexts[i].references) s.contexts[i].references = 1;
+}
+
 CUresult current_context(Context **out) {
+  if (is_hip() && stack.empty()) {
+    start_all_devices();
+    stack.push_back(&state().contexts[0]);
+  }
   if (stack.empty() || !stack.back()) return CUDA_ERROR_INVALID_CONTEXT;
   if (!stack.back()->references) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   *out = stack.back();

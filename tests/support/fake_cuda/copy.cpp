@@ -19,8 +19,16 @@ namespace {
 
 enum class Needs { any, device };  // device: the driver must know the address
 
+// Refused by ROCm (intel/llvm#22671).
+bool spans_mappings(uintptr_t address, size_t size) {
+  uintptr_t base = 0;
+  const Mapping *mapping = find_mapping(address, &base);
+  return mapping && size > mapping->size - (address - base);
+}
+
 CUresult check(uintptr_t address, size_t size, bool write, Needs needs, int device, Where *where) {
   if (CUresult wrong = translate(address, size, write, device, nullptr, where)) return wrong;
+  if (has_quirk("copy") && spans_mappings(address, size)) return CUDA_ERROR_INVALID_VALUE;
   return needs == Needs::device && *where == Where::pageable ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 

@@ -23,9 +23,15 @@ State::State() {
   configuration.cpu_access = number("FAKE_CUDA_CPU_ACCESS", 0) != 0;
   configuration.unaligned = number("FAKE_CUDA_UNALIGNED", 0) != 0;
   configuration.blind = number("FAKE_CUDA_BLIND", 0) != 0;
-  const char *lacks = getenv("FAKE_CUDA_LACKS");
-  std::istringstream words(lacks ? lacks : "");
-  for (std::string word; std::getline(words, word, ',');) configuration.lacks.insert(word);
+  auto words = [](const char *name, std::set<std::string> *out) {
+    const char *text = getenv(name);
+    std::istringstream all(text ? text : "");
+    for (std::string word; std::getline(all, word, ',');) out->insert(word);
+  };
+  words("FAKE_CUDA_LACKS", &configuration.lacks);
+  if (is_hip()) words("FAKE_HIP_QUIRKS", &configuration.quirks);
+  // ROCm 7.0 and 7.1 (rocm-systems#8971, #9359).
+  if (configuration.quirks.count("host")) configuration.lacks.insert("host_vmm");
   for (int i = 0; i < 2 * kMaxDevices; i++) contexts[i].device = i % kMaxDevices;
   open_ledger(*this);
 }
@@ -151,7 +157,7 @@ CUresult cuInit(unsigned int flags) {
 CUresult cuDriverGetVersion(int *version) {
   if (CUresult early = enter(Entry::cuDriverGetVersion)) return early;
   if (!version) return CUDA_ERROR_INVALID_VALUE;
-  *version = state().configuration.version;
+  *version = !is_hip() ? state().configuration.version : has_quirk("host") ? 7'01'00000 : 7'02'00000;
   return CUDA_SUCCESS;
 }
 

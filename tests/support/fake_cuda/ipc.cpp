@@ -12,6 +12,8 @@ extern "C" {
 CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address) {
   FAKE_CUDA_IN_CONTEXT(cuIpcGetMemHandle, !out);
   if (lacks("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
+  // It harms the kernel's driver (clr#266).
+  if (has_quirk("ipc") && find_mapping(address, nullptr)) crash("legacy IPC of VMM memory");
   Region *region = find_region(address);
   if (!region || region->kind != Kind::device) return CUDA_ERROR_INVALID_VALUE;
   const Backing &backing = *region->backing;

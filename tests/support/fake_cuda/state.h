@@ -43,7 +43,7 @@ struct Configuration {
   int devices = 1;
   uint64_t memory = uint64_t{8} << 30;
   bool cpu_access = false, unaligned = false, blind = false;
-  std::set<std::string> lacks;
+  std::set<std::string> lacks, quirks;
 };
 
 // Bytes in a file, and the address through which the driver itself reaches them. The last reference may go on any
@@ -137,6 +137,8 @@ struct State {
   Context contexts[2 * kMaxDevices];  // primary ones; then one that the program made, of each device
   std::map<uintptr_t, Region> regions;
   std::map<uintptr_t, size_t> reservations;
+  std::multimap<uintptr_t, std::shared_ptr<Physical>> lingering;  // by reservation, see the quirk `release`
+  std::set<uintptr_t> stuck;                                      // reservations, see the quirk `unmap`
   std::map<uintptr_t, Mapping> mappings;
   std::map<CUmemGenericAllocationHandle, Handle> handles;
   uint64_t next_handle = 0x700001, next_id = 1;
@@ -156,6 +158,15 @@ T &forever() {
 inline State &state() { return forever<State>(); }
 // FAKE_CUDA_LACKS names this ability.
 inline bool lacks(const char *what) { return state().configuration.lacks.count(what) != 0; }
+
+// FAKE_HIP_QUIRKS names this fault of ROCm.
+inline bool has_quirk(const char *what) { return state().configuration.quirks.count(what) != 0; }
+
+// This library is AMD's: each thread has a current device, device 0 at first.
+extern "C" __attribute__((weak)) const char fake_is_hip;
+inline bool is_hip() { return &fake_is_hip != nullptr; }
+// Their contexts live on to the end of the process.
+void start_all_devices();
 
 // The ledger, which other processes see (ledger.h). Without one used_by_all() counts this process alone.
 void open_ledger(State &state);

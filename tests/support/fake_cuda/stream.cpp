@@ -37,6 +37,7 @@ void for_each_stream(Context *context, F each) {
 
 void work(std::shared_ptr<Stream> stream) {
   is_worker = true;
+  if (is_hip()) pthread_setname_np(pthread_self(), "fake driver");  // as in graph.cpp: its contexts never end
   State &s = state();
   std::unique_lock<std::mutex> lock(s.mutex);
   for (;;) {

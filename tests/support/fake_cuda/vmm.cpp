@@ -116,6 +116,7 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
   // Larger pages are better for network adapters and switches.
   const bool large = option == CU_MEM_ALLOC_GRANULARITY_RECOMMENDED && properties->allocFlags.gpuDirectRDMACapable;
   *granularity = large ? 2 * kGranularity : kGranularity;
+  if (has_quirk("granularity")) *granularity = kPage;  // ROCR-Runtime#287, rocm-systems#2516
   return CUDA_SUCCESS;
 }
 
@@ -124,7 +125,13 @@ CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment, CU
   FAKE_CUDA_ENTER(cuMemAddressReserve,
                   !out || !size || !aligned(size) || flags || (alignment & (alignment - 1)) || hint % kPage);
   if (lacks("vmm")) return CUDA_ERROR_NOT_SUPPORTED;
-  char *got = size > (uint64_t{1} << 46) ? nullptr : reserve_addresses(size, std::max(alignment, kGranularity));
+  char *got = nullptr;
+  if (hint && aligned(hint)) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    void *there = mmap(pointer(hint), size, PROT_NONE, flags, -1, 0);
+    if (there != MAP_FAILED) got = static_cast<char *>(there);
+  }
+  if (!got && size <= (uint64_t{1} << 46)) got = reserve_addresses(size, std::max(alignment, kGranularity));
   if (!got) return CUDA_ERROR_OUT_OF_MEMORY;
   *out = reinterpret_cast<CUdeviceptr>(got);
   state().reservations[*out] = size;
@@ -138,8 +145,11 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
   if (it == s.reservations.end() || it->second != size) return CUDA_ERROR_INVALID_VALUE;
   auto mapping = s.mappings.lower_bound(address);
   if (mapping != s.mappings.end() && mapping->first < address + size) return CUDA_ERROR_INVALID_VALUE;
+  // One unmap over several mappings was no error; this is (ROCR-Runtime#285).
+  if (s.stuck.count(address)) return CUDA_ERROR_UNKNOWN;
   munmap(pointer(address), size);
   s.reservations.erase(it);
+  s.lingering.erase(address);
   return CUDA_SUCCESS;
 }
 
@@ -197,7 +207,13 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
   if (mmap(pointer(address), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) ==
       MAP_FAILED)
     return CUDA_ERROR_UNMAP_FAILED;
-  s.mappings.erase(s.mappings.lower_bound(address), s.mappings.lower_bound(address + size));
+  uintptr_t reservation = 0;
+  find_reservation(address, &reservation, nullptr);
+  const auto first = s.mappings.lower_bound(address), last = s.mappings.lower_bound(address + size);
+  if (has_quirk("unmap") && std::next(first) != last) s.stuck.insert(reservation);
+  // The memory comes back with the addresses alone (vllm#37533, rocm-systems#4363).
+  for (auto it = first; has_quirk("release") && it != last; ++it) s.lingering.emplace(reservation, it->second.physical);
+  s.mappings.erase(first, last);
   return CUDA_SUCCESS;
 }
 
@@ -208,6 +224,8 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc 
         all_on_host = all_on_host && mapping->physical->backing->device == kHost;
       }))
     return CUDA_ERROR_INVALID_VALUE;
+  // Of one mapping alone, as if its size were one of those that are refused in others (rocm-systems#2516).
+  if (has_quirk("access") && find_mapping(address, nullptr)->size != size) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; i++) {
     int type = descriptors[i].location.type, flags = descriptors[i].flags;
     if (flags != 0 && flags != 1 && flags != 3) return CUDA_ERROR_INVALID_VALUE;
