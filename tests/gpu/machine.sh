@@ -61,6 +61,13 @@ ask_machine() {
     driver='fake'
     return 0
   fi
+  if [ "${GMM_BACKEND:-}" = hip ]; then
+    gpu=$(rocm-smi --showproductname 2>>"$log" | sed -n 's/.*Card Series:[[:space:]]*//p' | tr '\n' ';')
+    driver=ROCm\ $(cat "${ROCM_PATH:-/opt/rocm}/.info/version" 2>>"$log")
+    [ -n "$gpu" ] && return 0
+    row FAIL 'a GPU answers' 0 'rocm-smi shows none'
+    return 1
+  fi
   gpu=$(smi --query-gpu=name,memory.total --format=csv,noheader 2>>"$log" | tr '\n' ';')
   driver=$(smi --query-gpu=driver_version --format=csv,noheader 2>>"$log" | head -n 1)
   if [ -z "$gpu" ]; then
@@ -163,7 +170,7 @@ together() {
 # memory_came_back: the row of what is left behind.
 memory_came_back() {
   local used_after
-  [ -z "$fake" ] || return 0
+  [ -n "${used_before:-}" ] || return 0
   sleep 1
   used_after=$(used_memory)
   if [ "$used_after" -le $((used_before + 64)) ]; then

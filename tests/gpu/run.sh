@@ -6,6 +6,7 @@
 #
 # Usage: tests/gpu/run.sh      README.md has the variables that the scripts read. This one reads also
 #   AT_ONCE=N        how many programs run side by side; default: half of the cores, at most 8
+#   GMM_BACKEND=hip  the tests of the interface, on an AMD GPU
 #
 # The script needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and NumPy, Meson and ninja. A
 # library that is missing is skipped. The script needs no network: tests/gpu/pack.sh fills .gpu/ with SWIG, RMM and the
@@ -16,6 +17,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 gpus=$(smi --query-gpu=name --format=csv,noheader 2>/dev/null | wc -l) # the interface's tests go over every device
 [ "$gpus" -gt 0 ] || gpus=1
 open_output $((540 * gpus))
+python_option=enabled
+if [ "${GMM_BACKEND:-}" = hip ]; then
+  GPU_ONLY=${GPU_ONLY:-interface:}
+  python_option=disabled
+else
+  GMM_BACKEND=cuda
+fi
 most=${AT_ONCE:-$(($(nproc) < 16 ? ($(nproc) + 1) / 2 : 8))}
 
 # --- the machine and the tools that came along ------------------------------------------------------------------
@@ -30,21 +38,21 @@ take_headers
 take_zlib
 
 # --- the build --------------------------------------------------------------------------------------------------
-options=(-Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dgtest=disabled -Dwerror=false)
+options=(-Dpython="$python_option" -Djava=disabled -Dcsharp=disabled -Dgtest=disabled -Dwerror=false)
 [ -z "$fake" ] || options+=(-Doptimization=0)
 [ -f "$build/build.ninja" ] || build_step 'configure' 60 meson setup "$build" "${options[@]}" || finish
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
-  grep -E '^(bindings/python/|lib/((preload/)?lib|cli/gmm$)|tests/(api/|support/fake_cud[a-z]*/lib))')
+  grep -E '^(bindings/python/|lib/((preload/)?lib|cli/gmm$)|tests/(api/|support/fake_(cuda|cudart|hip)/lib))')
 build_step 'build' 200 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
-export GMM_BACKEND=cuda PYTHONDONTWRITEBYTECODE=1 XLA_PYTHON_CLIENT_PREALLOCATE=false BUILD=$build
+export GMM_BACKEND GPU_ONLY PYTHONDONTWRITEBYTECODE=1 XLA_PYTHON_CLIENT_PREALLOCATE=false BUILD=$build
 export PYTHONPATH=$build/bindings/python${PYTHONPATH:+:$PYTHONPATH} \
   LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export GMM_TORCH_CACHE=$work/torch XDG_CACHE_HOME=$work/cache CUBLAS_WORKSPACE_CONFIG=:4096:8
 export RMM_SUITE=${RMM_SUITE:-$root/.gpu/rmm-suite}
 if [ -n "$fake" ]; then
-  export LD_LIBRARY_PATH=$build/tests/support/fake_cuda:$build/tests/support/fake_cudart:$LD_LIBRARY_PATH \
+  export LD_LIBRARY_PATH=$build/tests/support/fake_$GMM_BACKEND:$build/tests/support/fake_cudart:$LD_LIBRARY_PATH \
     FAKE_CUDA_MEMORY=${FAKE_CUDA_MEMORY:-$((64 << 30))} FAKE_CUDA_DEVICES=2
 fi
 
