@@ -187,7 +187,8 @@ class Model:
             return 'flags'
         if field.pointer:
             return ('text' if c_type == 'char' else 'skip' if c_type in self.handles else 'address'
-                    if not struct.count_of(field) else 'map' if c_type in self.structs else 'list')
+                    if not struct.count_of(field) else 'ranges' if c_type == 'gmm_range'
+                    else 'map' if c_type in self.structs else 'list')
         if c_type.endswith('_callback'):
             return 'callback'
         if c_type in self.structs or any(each.pointer and struct.count_of(each) is field for each in struct.fields):
@@ -410,7 +411,7 @@ class Compiled(Writer):
             if field.kind == 'callback':
                 users.append(f'{self.fill("type", "address")} {user}')
                 value = f'"{field.c_type}", {user}'
-            elif field.kind in ('list', 'map'):
+            elif field.kind in ('list', 'map', 'ranges'):
                 users += [f'{self.fill("type", "tag")}[] {field.c_name}'] if field.is_argument else []
                 value = f'{struct.count_of(field).at}, {field.c_name if field.is_argument else own}'
             elif field.kind == 'flags':
@@ -567,7 +568,7 @@ class Python(Writer):
             form, more = field.kind if field.kind in ('callback', 'text') else field.code, None
             if form == 'callback':
                 more = f'callback_{field.c_type[len("gmm_"):-len("_callback")]}'
-            elif field.kind in ('list', 'map'):
+            elif field.kind in ('list', 'map', 'ranges'):
                 element = self.model.structs.get(field.c_type)
                 form, more = 'list', (self.layout(element) if element else 'I', struct.count_of(field).at)
             if field.kind == 'flags':

@@ -840,6 +840,9 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
   [[nodiscard]] outcome<ticket> resume_async(const gmm_pause_desc &desc = {}) const {
     return detail::make<ticket>(gmm_resume_async, get(), desc);
   }
+  outcome<uint64_t> pause_range(const void *address, uint64_t size, uint32_t flags = 0) const {
+    return call<uint64_t>(gmm_pause_range, address, size, flags);
+  }
   outcome<uint64_t> resume_range(const void *address, uint64_t size) const {
     return call<uint64_t>(gmm_resume_range, address, size);
   }

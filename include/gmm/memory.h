@@ -34,13 +34,27 @@ enum {
    * Register `allocation_base` and `allocation_size` of gmm_query(). Before gmm_pause() or gmm_move() the registration
    * must end, as the pages change: gmm_watch() calls the program in time.
    */
-  GMM_ALLOC_COMM = 1u << 2
+  GMM_ALLOC_COMM = 1u << 2,
+  /**
+   * The block is born paused: it has addresses, and no memory yet. The kind is VMM, also where the descriptor says
+   * UNSPECIFIED.
+   *
+   * The block may be larger than the device. gmm_resume_range() takes memory for a part of it, and gmm_pause_range()
+   * gives it back; both take lists of parts in a gmm_pause_desc. A part is whole pages of 2 MiB. What is taken at once
+   * becomes driver allocations of at most 64 MiB, which go back whole. gmm_query() tells them: of such a block
+   * `allocation_base` and `allocation_size` are those at the address, or the page where it has none.
+   *
+   * Only what was taken counts: in limits, and in live, reserved and paused bytes. gmm_pause() and gmm_resume() of the
+   * tag take that away and bring it back, and leave the rest as it is. ::GMM_ALLOC_ZERO and ::GMM_ALLOC_COMM exclude
+   * it. Memory of a block that was freed goes back as that of ::GMM_ALLOC_DEDICATED.
+   */
+  GMM_ALLOC_PAUSED = 1u << 3
 };
 
 /** The options of gmm_alloc(). */
 typedef struct gmm_alloc_desc {
   uint32_t struct_size;
-  gmm_kind kind;      /**< UNSPECIFIED: DEVICE; with ::GMM_ALLOC_COMM VMM */
+  gmm_kind kind;      /**< UNSPECIFIED: DEVICE; with ::GMM_ALLOC_COMM or _PAUSED VMM */
   gmm_device device;  /**< for HOST and MANAGED memory: the device whose usage counts it */
   gmm_tag tag;        /**< CURRENT: the thread's current tag */
   gmm_stream stream;  /**< the stream that uses the block first */
@@ -61,8 +75,8 @@ typedef struct gmm_alloc_desc {
  * @param[out] out  the address, aligned to 256 bytes or to desc->alignment.
  * Errors: NULL_ARGUMENT, INVALID_SIZE (zero), SIZE_OVERFLOW, INVALID_KIND, INVALID_DEVICE, INVALID_TAG,
  * INVALID_ALIGNMENT, INVALID_FLAGS, INVALID_DESCRIPTOR, LIMIT_EXCEEDED, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY,
- * NOT_SUPPORTED, CAPTURING (the stream's capture has failed), DRIVER, SYSTEM, FORKED. ::GMM_ALLOC_COMM is INVALID_KIND
- * for another kind than VMM, and NOT_SUPPORTED where the device has no VMM memory.
+ * NOT_SUPPORTED, CAPTURING (the stream's capture has failed), DRIVER, SYSTEM, FORKED. ::GMM_ALLOC_COMM and
+ * ::GMM_ALLOC_PAUSED are INVALID_KIND for another kind than VMM, and NOT_SUPPORTED where the device has no VMM memory.
  * Streams: the block is usable at once in the order of desc->stream. The host and other streams use it after work that
  * orders them behind that stream. A stream that is captured gets memory of the graph's own (stream.h). The call never
  * waits for streams, with two exceptions: a VMM heap whose free memory is still in use by queued work waits up to 0.5 s

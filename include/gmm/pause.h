@@ -175,8 +175,16 @@ enum {
    * With ::GMM_PAUSE_HOLD: no thread or kernel writes the memory while the pause is held, so its commit copies nothing
    * again. Bytes that are written in that time are lost.
    */
-  GMM_PAUSE_NO_WRITES = 1u << 6
+  GMM_PAUSE_NO_WRITES = 1u << 6,
+  /** For gmm_resume() alone: pages whose contents are not kept read as zero. */
+  GMM_RESUME_ZERO = 1u << 7
 };
+
+/** A part of the memory of a context. */
+typedef struct gmm_range {
+  const void *address;
+  uint64_t size; /**< bytes, at least 1 */
+} gmm_range;
 
 /**
  * Receives the progress of a copy of contents: bytes done and bytes in total. It comes at least every 64 MiB; where
@@ -196,13 +204,19 @@ typedef struct gmm_progress_callback {
 /** The options of gmm_pause() and gmm_resume(). */
 typedef struct gmm_pause_desc {
   uint32_t struct_size;
-  uint32_t flags; /**< GMM_PAUSE_*; of gmm_resume() GMM_RESUME_RETAIN, of gmm_resume_async() GMM_PAUSE_HOLD, too */
+  /** GMM_PAUSE_*; of gmm_resume() GMM_RESUME_RETAIN and GMM_RESUME_ZERO, of gmm_resume_async() GMM_PAUSE_HOLD, too */
+  uint32_t flags;
   const gmm_tag *tags;
-  uint32_t tag_count; /**< 0: every tag */
-  uint32_t reserved;
+  uint32_t tag_count;   /**< 0: every tag */
+  uint32_t range_count; /**< 0: all memory of the tags */
   /** Its `user` must live until the pause or resume has ended. */
   gmm_progress_callback progress;
   uint64_t hold_ms; /**< with ::GMM_PAUSE_HOLD: milliseconds until it is undone, at most 86,400,000; 0: 60,000 */
+  /**
+   * In place of tags, and without ::GMM_PAUSE_HOLD: only these parts, as gmm_pause_range() and gmm_resume_range() take
+   * one. They do not overlap. All of them change, or none.
+   */
+  const gmm_range *ranges;
 } gmm_pause_desc;
 
 /**
@@ -232,7 +246,7 @@ GMM_API gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, u
  * paused with its backups, and a retry works. The exception is memory that gmm_resume_wait() has already reported as
  * usable: that stays active.
  *
- * @param desc  NULL: every tag. Its flags must be 0 or ::GMM_RESUME_RETAIN.
+ * @param desc  NULL: every tag. Its flags are those of gmm_resume().
  * @param[out] bytes  bytes taken from the driver; may be NULL.
  * Results: UNCHANGED with 0 bytes (nothing was paused).
  * Errors: as gmm_pause(), OUT_OF_MEMORY, LIMIT_EXCEEDED, CORRUPT (a backup differs from its checksum; the message names
@@ -241,9 +255,30 @@ GMM_API gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, u
 GMM_API gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) GMM_NOEXCEPT;
 
 /**
+ * Pauses a part of a block of ::GMM_ALLOC_PAUSED.
+ *
+ * Without kept contents the part is as it was born: gmm_resume() of the tag does not bring it back, and
+ * gmm_resume_range() takes new memory. With kept contents both bring it back. Of a part that is paused, contents that
+ * the call drops go.
+ *
+ * @param address  in the block; the range holds whole driver allocations, as gmm_query() tells them.
+ * @param size  bytes, at least 1; the last may be that of the block.
+ * @param flags  ::GMM_PAUSE_FORCE, and one of ::GMM_PAUSE_DROP, ::GMM_PAUSE_KEEP_HOST and ::GMM_PAUSE_KEEP_FILE; none:
+ * as the tag has it.
+ * @param[out] bytes  as of gmm_pause(); may be NULL.
+ * Results: UNCHANGED with 0 bytes (there was nothing to take).
+ * Errors: as gmm_pause(), INVALID_SIZE (the range is empty, or reaches past the block), INVALID_KIND (another block),
+ * INVALID_VALUE (the range cuts a driver allocation), UNKNOWN_POINTER (it is in no live block).
+ * Streams, threads: as gmm_pause(). The rest of the block may be used meanwhile.
+ */
+GMM_API gmm_result gmm_pause_range(gmm_context *context, const void *address, uint64_t size, uint32_t flags,
+                                   uint64_t *bytes) GMM_NOEXCEPT;
+
+/**
  * Resumes the memory in [address, address + size), and all memory in the same pages of the driver.
  *
- * The call does all or nothing. The rest of the tag stays paused until a later gmm_resume().
+ * The call does all or nothing. The rest of the tag stays paused until a later gmm_resume(). In a block of
+ * ::GMM_ALLOC_PAUSED it takes memory for the pages that have none.
  *
  * @param address  an address in memory of this context; the range may span several blocks.
  * @param size  bytes, at least 1.
@@ -276,7 +311,7 @@ typedef struct gmm_tag_info {
   gmm_contents contents;
   int32_t priority;
   uint64_t active_bytes;      /**< VMM memory that has pages now */
-  uint64_t paused_bytes;      /**< VMM memory without pages */
+  uint64_t paused_bytes;      /**< VMM memory without pages, which gmm_resume() brings back */
   uint64_t backup_host_bytes; /**< of paused_bytes: contents in host memory, page-locked or not */
   uint64_t backup_file_bytes; /**< of paused_bytes: contents in a file */
   uint64_t pauses;            /**< number of pauses of this tag */

@@ -28,15 +28,22 @@ Status check_alignment(uint64_t alignment) {
               kExtentAlignment);
 }
 
-constexpr uint32_t kAllocFlags = GMM_ALLOC_DEDICATED | GMM_ALLOC_ZERO | GMM_ALLOC_COMM;
+constexpr uint32_t kAllocFlags = GMM_ALLOC_DEDICATED | GMM_ALLOC_ZERO | GMM_ALLOC_COMM | GMM_ALLOC_PAUSED;
+constexpr uint32_t kVmmFlags = GMM_ALLOC_COMM | GMM_ALLOC_PAUSED;
 
-// Memory for network libraries is VMM, and a driver allocation of its own.
-Status check_comm(Kind kind, const char *function, uint32_t *flags) {
-  if ((*flags & GMM_ALLOC_COMM) == 0) return Status();
+// Memory for network libraries and paused memory are VMM, and dedicated.
+Status check_flags_of_vmm(Kind kind, const char *function, uint32_t *flags) {
+  if ((*flags & kVmmFlags) == 0) return Status();
+  const bool is_paused = (*flags & GMM_ALLOC_PAUSED) != 0;
+  if (is_paused && (*flags & (GMM_ALLOC_COMM | GMM_ALLOC_ZERO)) != 0)
+    return fail(GMM_ERROR_INVALID_FLAGS,
+                "%s: flags = 0x%x: GMM_ALLOC_PAUSED gives no memory yet; leave out GMM_ALLOC_COMM and GMM_ALLOC_ZERO, "
+                "and see GMM_RESUME_ZERO.",
+                function, *flags);
   *flags |= GMM_ALLOC_DEDICATED;
   if (kind == Kind::kVmm) return Status();
-  return fail(GMM_ERROR_INVALID_KIND, "%s: GMM_ALLOC_COMM gives VMM memory, but the kind is %s; pass GMM_KIND_VMM.",
-              function, kind_name(kind));
+  return fail(GMM_ERROR_INVALID_KIND, "%s: %s gives VMM memory, but the kind is %s; pass GMM_KIND_VMM.", function,
+              is_paused ? "GMM_ALLOC_PAUSED" : "GMM_ALLOC_COMM", kind_name(kind));
 }
 
 Status alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, void **out) {
@@ -46,9 +53,8 @@ Status alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, vo
   GMM_TRY(check_kind(copy.kind));
   GMM_TRY(check_device(*context, copy.device));
   GMM_TRY(check_alignment(copy.alignment));
-  if (copy.kind == GMM_KIND_UNSPECIFIED)
-    copy.kind = (copy.flags & GMM_ALLOC_COMM) != 0 ? GMM_KIND_VMM : GMM_KIND_DEVICE;
-  GMM_TRY(check_comm(static_cast<Kind>(copy.kind), "gmm_alloc", &copy.flags));
+  if (copy.kind == GMM_KIND_UNSPECIFIED) copy.kind = (copy.flags & kVmmFlags) != 0 ? GMM_KIND_VMM : GMM_KIND_DEVICE;
+  GMM_TRY(check_flags_of_vmm(static_cast<Kind>(copy.kind), "gmm_alloc", &copy.flags));
   if (copy.tag == GMM_TAG_CURRENT) copy.tag = context->tags().current();
   Heap *heap = nullptr;
   GMM_TRY(context->heap_for(static_cast<Kind>(copy.kind), Device{copy.device}, copy.tag, &heap));
@@ -103,7 +109,7 @@ __attribute__((noinline)) static gmm_result check_and_alloc_from_heap(gmm_heap *
     GMM_TRY(check_size(size));
     GMM_TRY(check_alignment(alignment));
     GMM_TRY(check_flags(flags, kAllocFlags, "gmm_heap_alloc", ": flags"));
-    GMM_TRY(check_comm(heap->options().kind, "gmm_heap_alloc", &flags));
+    GMM_TRY(check_flags_of_vmm(heap->options().kind, "gmm_heap_alloc", &flags));
     return heap->context->allocate(*heap, size, alignment, flags, stream, out);
   });
 }

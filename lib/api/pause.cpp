@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tags, their pauses and resumes, tickets, and kept contents.
+#include <algorithm>
 #include <cstdio>
 
 #include "api/arguments.h"
@@ -11,6 +12,7 @@ using namespace gmm;
 namespace {
 
 constexpr uint32_t kPauseFlags = GMM_PAUSE_FORCE | GMM_PAUSE_DROP | GMM_PAUSE_KEEP_HOST | GMM_PAUSE_KEEP_FILE;
+constexpr uint32_t kResumeFlags = GMM_RESUME_RETAIN | GMM_RESUME_ZERO;
 
 Status read_tag_desc(const gmm_tag_desc *desc, gmm_tag_desc *out) {
   GMM_TRY(read_checked(desc, GMM_TAG_READ_ONLY | GMM_TAG_CHECKSUM | GMM_TAG_PAGEABLE, out));
@@ -36,21 +38,13 @@ Status read_hold(gmm_pause_desc *desc) {
   return Status();
 }
 
-// The request points to the caller's tags.
-Status read_pause(const Context &context, const gmm_pause_desc *desc, uint32_t flags, PauseRequest *out) {
-  gmm_pause_desc copy;
-  GMM_TRY(read_checked(desc, flags, &copy));
-  constexpr uint32_t kContents = GMM_PAUSE_DROP | GMM_PAUSE_KEEP_HOST | GMM_PAUSE_KEEP_FILE;
-  if (const uint32_t asked = copy.flags & kContents; (asked & (asked - 1)) != 0)
-    return fail(GMM_ERROR_INVALID_FLAGS,
-                "gmm_pause_desc.flags = 0x%x: the flags exclude each other; pass one of GMM_PAUSE_DROP, _KEEP_HOST and "
-                "_KEEP_FILE.",
-                copy.flags);
-  if (copy.tag_count != 0) GMM_TRY(check_not_null(copy.tags, "gmm_pause_desc", "tags"));
-  for (uint32_t i = 0; i < copy.tag_count; ++i) GMM_TRY(check_tag(context, copy.tags[i]));
-  GMM_TRY(read_hold(&copy));
-  *out = PauseRequest{copy.tags, copy.tag_count, copy.flags, copy.progress, nullptr, copy.hold_ms};
-  return Status();
+Status check_contents(uint32_t flags) {
+  const uint32_t asked = flags & (GMM_PAUSE_DROP | GMM_PAUSE_KEEP_HOST | GMM_PAUSE_KEEP_FILE);
+  if ((asked & (asked - 1)) == 0) return Status();
+  return fail(GMM_ERROR_INVALID_FLAGS,
+              "gmm_pause_desc.flags = 0x%x: the flags exclude each other; pass one of GMM_PAUSE_DROP, _KEEP_HOST and "
+              "_KEEP_FILE.",
+              flags);
 }
 
 Status check_range_of(const void *address, uint64_t size, const char *function) {
@@ -60,11 +54,65 @@ Status check_range_of(const void *address, uint64_t size, const char *function) 
               function, address, static_cast<unsigned long long>(size));
 }
 
+// *out: the ranges of a descriptor, by address.
+Status read_ranges(const gmm_pause_desc &desc, Vector<ByteRange> *out) {
+  GMM_TRY(check_not_null(desc.ranges, "gmm_pause_desc", "ranges"));
+  if (desc.tag_count != 0 || (desc.flags & GMM_PAUSE_HOLD) != 0)
+    return fail(GMM_ERROR_INVALID_VALUE,
+                "gmm_pause_desc.ranges: they exclude tags and GMM_PAUSE_HOLD; pass one of the "
+                "three.");
+  if (!out->reserve(desc.range_count))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a list of %u ranges.", desc.range_count);
+  for (uint32_t i = 0; i < desc.range_count; ++i) {
+    const gmm_range &range = desc.ranges[i];
+    GMM_TRY(check_range_of(range.address, range.size, "gmm_range"));
+    out->push_back_reserved(ByteRange{reinterpret_cast<uintptr_t>(range.address), range.size});
+  }
+  std::sort(out->begin(), out->end(), [](const ByteRange &a, const ByteRange &b) { return a.base < b.base; });
+  for (uint32_t i = 1; i < desc.range_count; ++i)
+    if ((*out)[i].base < (*out)[i - 1].end())
+      return fail(GMM_ERROR_INVALID_VALUE,
+                  "gmm_pause_desc.ranges: those at 0x%" PRIxPTR " and 0x%" PRIxPTR
+                  " overlap; pass each part of the memory once.",
+                  (*out)[i - 1].base, (*out)[i].base);
+  return Status();
+}
+
+// The request points to the caller's tags, and to `ranges`. NULL: they are not taken.
+Status read_pause(const Context &context, const gmm_pause_desc *desc, uint32_t flags, Vector<ByteRange> *ranges,
+                  PauseRequest *out) {
+  gmm_pause_desc copy;
+  GMM_TRY(read_checked(desc, flags, &copy));
+  GMM_TRY(check_contents(copy.flags));
+  if (copy.range_count != 0 && ranges == nullptr)
+    return fail(GMM_ERROR_INVALID_VALUE, "gmm_pause_desc.range_count = %u: this call takes tags alone; set it to 0.",
+                copy.range_count);
+  if (copy.range_count != 0) GMM_TRY(read_ranges(copy, ranges));
+  if (copy.tag_count != 0) GMM_TRY(check_not_null(copy.tags, "gmm_pause_desc", "tags"));
+  for (uint32_t i = 0; i < copy.tag_count; ++i) GMM_TRY(check_tag(context, copy.tags[i]));
+  GMM_TRY(read_hold(&copy));
+  *out = PauseRequest{copy.tags, copy.tag_count, copy.flags, copy.progress, nullptr, copy.hold_ms};
+  if (copy.range_count != 0) {
+    out->ranges = ranges->data();
+    out->range_count = copy.range_count;
+  }
+  return Status();
+}
+
+PauseRequest request_of(const ByteRange &range, uint32_t flags) {
+  PauseRequest request;
+  request.flags = flags;
+  request.ranges = &range;
+  request.range_count = 1;
+  return request;
+}
+
 Status start(gmm_context &context, const gmm_pause_desc *desc, bool is_pause, gmm_ticket **out) {
   PauseRequest request;
+  Vector<ByteRange> ranges(context.core().allocator);
   constexpr uint32_t kHoldFlags = GMM_PAUSE_HOLD | GMM_PAUSE_NO_WRITES;
-  GMM_TRY(
-      read_pause(context, desc, is_pause ? kPauseFlags | kHoldFlags : GMM_RESUME_RETAIN | GMM_PAUSE_HOLD, &request));
+  const uint32_t flags = is_pause ? kPauseFlags | kHoldFlags : kResumeFlags | GMM_PAUSE_HOLD;
+  GMM_TRY(read_pause(context, desc, flags, &ranges, &request));
   return gmm_ticket::start(context, request, is_pause, out);
 }
 
@@ -144,7 +192,8 @@ gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info *out) n
 gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) noexcept {
   return count(context, bytes, [&](uint64_t *went) -> Status {
     PauseRequest request;
-    GMM_TRY(read_pause(*context, desc, kPauseFlags, &request));
+    Vector<ByteRange> ranges(context->core().allocator);
+    GMM_TRY(read_pause(*context, desc, kPauseFlags, &ranges, &request));
     GMM_TRY(Watchers::check_no_operation("gmm_pause"));
     return context->pause(request, went);
   });
@@ -153,9 +202,22 @@ gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, uint64_t 
 gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) noexcept {
   return count(context, bytes, [&](uint64_t *came) -> Status {
     PauseRequest request;
-    GMM_TRY(read_pause(*context, desc, GMM_RESUME_RETAIN, &request));
+    Vector<ByteRange> ranges(context->core().allocator);
+    GMM_TRY(read_pause(*context, desc, kResumeFlags, &ranges, &request));
     GMM_TRY(Watchers::check_no_operation("gmm_resume"));
     return context->resume(request, came);
+  });
+}
+
+gmm_result gmm_pause_range(gmm_context *context, const void *address, uint64_t size, uint32_t flags,
+                           uint64_t *bytes) noexcept {
+  return count(context, bytes, [&](uint64_t *went) -> Status {
+    GMM_TRY(check_range_of(address, size, "gmm_pause_range"));
+    GMM_TRY(check_flags(flags, kPauseFlags, "gmm_pause_range", ": flags"));
+    GMM_TRY(check_contents(flags));
+    GMM_TRY(Watchers::check_no_operation("gmm_pause_range"));
+    const ByteRange range{reinterpret_cast<uintptr_t>(address), size};
+    return context->pause(request_of(range, flags), went);
   });
 }
 
@@ -163,7 +225,8 @@ gmm_result gmm_resume_range(gmm_context *context, const void *address, uint64_t 
   return count(context, bytes, [&](uint64_t *came) -> Status {
     GMM_TRY(check_range_of(address, size, "gmm_resume_range"));
     GMM_TRY(Watchers::check_no_operation("gmm_resume_range"));
-    return context->resume_range(ByteRange{reinterpret_cast<uintptr_t>(address), size}, came);
+    const ByteRange range{reinterpret_cast<uintptr_t>(address), size};
+    return context->resume(request_of(range, 0), came);
   });
 }
 
@@ -260,7 +323,7 @@ gmm_result gmm_backup_map(gmm_context *context, const void *address, uint64_t si
 gmm_result gmm_backup_discard(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) noexcept {
   return count(context, bytes, [&](uint64_t *discarded) -> Status {
     PauseRequest request;
-    GMM_TRY(read_pause(*context, desc, 0, &request));
+    GMM_TRY(read_pause(*context, desc, 0, nullptr, &request));
     GMM_TRY(Watchers::check_no_operation("gmm_backup_discard"));
     return context->pauser().discard(request, discarded);
   });

@@ -145,12 +145,12 @@ static const struct {
 #define D1(at, type) (mistake == (at) ? &(gmm_##type){.struct_size = 3} : DESC(type))
 #define D2(at, type) (mistake == (at) + 1 ? DESC(type, .flags = 1u << 31) : D1(at, type))
 #define D3(at, type) (mistake == (at) + 2 ? DESC(type, .reserved = 1) : D2(at, type))
-// A pause's descriptor: as D3, then without its tags, then with an unknown one.
-#define TAGS_WORDS "struct_size|flags|reserved|tags|tag"
+// A pause's descriptor: as D2, then without its tags, then with an unknown one.
+#define TAGS_WORDS "struct_size|flags|tags|tag"
 #define TAGS(at)                                                                  \
-  (mistake == (at) + 3   ? DESC(pause_desc, .tag_count = 2)                       \
-   : mistake == (at) + 4 ? DESC(pause_desc, .tags = unknown_tags, .tag_count = 2) \
-                         : D3(at, pause_desc))
+  (mistake == (at) + 2   ? DESC(pause_desc, .tag_count = 2)                       \
+   : mistake == (at) + 3 ? DESC(pause_desc, .tags = unknown_tags, .tag_count = 2) \
+                         : D2(at, pause_desc))
 // A scope, with each mistake.
 #define SCOPE_WORDS "struct_size|flags|reserved|device|tag|GMM_SCOPE_DEVICE|GMM_SCOPE_TAG"
 enum { SCOPES = 9 };

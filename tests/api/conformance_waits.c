@@ -33,6 +33,7 @@ static const struct {
 } kWaits[] = {
     {FN_gmm_pause, DEVICE_WORK},
     {FN_gmm_ticket_destroy, DEVICE_WORK},  // of a pause
+    {FN_gmm_pause_range, DEVICE_WORK},
     {FN_gmm_heap_destroy, DEVICE_WORK},
     {FN_gmm_reset, TRANSITION | EVERY_HEAP | DEVICE_WORK},
 };
@@ -432,6 +433,8 @@ SCENARIO(another_context) {
     STEP(gmm_pause_async, other, &desc, &ticket);
     STEP(gmm_ticket_wait, ticket, GMM_FOREVER, NULL);
     STEP(gmm_ticket_destroy, ticket);
+    STEP(gmm_alloc, other, MIB, DESC(alloc_desc, .device = device, .tag = tag, .flags = GMM_ALLOC_PAUSED), &block);
+    STEP(gmm_pause_range, other, block, MIB, 0, NULL);
     STEP(gmm_heap_create, other, DESC(heap_desc, .kind = GMM_KIND_VMM, .device = device, .tag = tag), &heap);
     STEP(gmm_heap_destroy, heap);
     STEP(gmm_reset, other);

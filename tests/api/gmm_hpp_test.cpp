@@ -530,6 +530,7 @@ void pauses_return_bytes() {
   CHECK_EQUAL(static_cast<const uint8_t *>(MUST(context.backup_map(block.data(), 2)))[1], 9);
   CHECK(MUST(context.backup_query()).arena_bytes != 0);
   CHECK_EQUAL(MUST(context.resume_range(block.data(), block.size())), bytes);
+  FAILS(context.pause_range(block.data(), block.size()), GMM_ERROR_INVALID_KIND);
   MUST(context.resume_wait(block.data(), block.size()));
   {
     const gmm::ticket ticket = MUST(tag.pause_async());

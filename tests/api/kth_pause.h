@@ -156,6 +156,51 @@ static void prepare_partly(void) {
   REQUIRE(made.was[0] == GMM_STATE_PAUSED && made.was[2] == GMM_STATE_ACTIVE);
 }
 
+// --- parts of a block that was born paused: page 1 is taken before, and pages 0 to 2 and 8 are the operation's ---
+enum { PAGE = 2 * 1048576, PAGES = 4 };
+static char *page(unsigned i) { return (char *)made.block + i * (uint64_t)PAGE; }
+static gmm_result change_parts(bool pauses, uint32_t flags) {
+  const gmm_range parts[] = {{page(8), PAGE}, {page(0), 3 * PAGE}};
+  return (pauses ? gmm_pause : gmm_resume)(context, DESC(pause_desc, .flags = flags, .ranges = parts, .range_count = 2),
+                                           NULL);
+}
+static gmm_result reserve_parts(void) {
+  return gmm_alloc(context, (uint64_t)1 << 40, HERE(.tag = made.tag, .flags = GMM_ALLOC_PAUSED), &made.block);
+}
+static void prepare_one_part(void) {
+  MUST(gmm_tag_create(context, "born paused", DESC(tag_desc, .contents = current->contents), &made.tag));
+  MUST(reserve_parts());
+  MUST(gmm_resume_range(context, page(1), PAGE, NULL));
+  write_pattern(page(1), PAGE, FIRST_SEED, GMM_STREAM_DEFAULT);
+}
+static void parts_are_taken(void) {
+  CHECK_EQUAL(stats().reserved_bytes, PAGES * PAGE);
+  CHECK_PATTERN(page(1), PAGE, FIRST_SEED);
+  write_pattern(page(8), PAGE, FIRST_SEED + 1, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(page(8), PAGE, FIRST_SEED + 1);
+}
+static void one_part_is_taken(void) {
+  CHECK_EQUAL(stats().reserved_bytes, PAGE);
+  CHECK_PATTERN(page(1), PAGE, FIRST_SEED);
+}
+static void prepare_parts(void) {
+  prepare_one_part();
+  MUST(change_parts(false, 0));
+  parts_are_taken();
+}
+static void parts_are_given_back(void) {
+  fake_cuda_live_t live;
+  fake.live(&live);
+  CHECK_EQUAL(live.device_bytes, stats().reserved_bytes);  // 0, or a handle that the driver would not release
+  MUST(change_parts(false, 0));
+  if (current->contents == GMM_CONTENTS_DROP) write_pattern(page(1), PAGE, FIRST_SEED, GMM_STREAM_DEFAULT);
+  parts_are_taken();
+}
+static void is_reserved_paused(void) {
+  CHECK_EQUAL(query(page(1)).state, GMM_STATE_PAUSED);
+  MUST(change_parts(false, 0));
+}
+
 // --- two tags, one of them in front; two devices ---
 static void replace_third(gmm_device where, gmm_tag of) {
   FREE(made.blocks[2]);

@@ -27,9 +27,10 @@ typedef struct block {
   unsigned tag;  // index into tags
   gmm_stream stream;
   gmm_device device;
-  bool of_graph;   // taken on a captured stream
-  uint32_t seed;   // of its first and last bytes; 0: they hold anything
-  unsigned drops;  // of its tag when it was written
+  bool of_graph;                  // taken on a captured stream
+  bool is_born_paused, is_taken;  // GMM_ALLOC_PAUSED; all of it has memory, or had it when its tag was paused
+  uint32_t seed;                  // of its first and last bytes; 0: they hold anything
+  unsigned drops;                 // of its tag when it was written
 } block;
 
 typedef struct actor {
@@ -130,7 +131,7 @@ static uint64_t any_size(void) {
 }
 
 // With the tag's lock. True when the contents may be used.
-static bool look_at(const block *b) {
+static bool look_at(block *b) {
   gmm_pointer_info info = {.struct_size = sizeof info};
   if (!DO(gmm_query(context, b->memory + below(b->size), &info))) return false;
   if (b->of_graph || is_captured(b->stream)) return false;
@@ -140,7 +141,7 @@ static bool look_at(const block *b) {
   if (b->kind != GMM_KIND_VMM) return true;
   if (info.state == GMM_STATE_PAUSED && one_in(3)) {
     const gmm_result result = gmm_resume_range(context, b->memory, b->size, NULL);
-    if (result != GMM_UNCHANGED) DO_OR(result, GMM_ERROR_LIMIT_EXCEEDED);
+    if (result == GMM_UNCHANGED || DO_OR(result, GMM_ERROR_LIMIT_EXCEEDED)) b->is_taken = true;
   }
   const gmm_result ready = gmm_resume_wait(context, b->memory, b->size, 0);
   return ready != GMM_ERROR_NOT_READY && DO(ready);
@@ -205,6 +206,9 @@ static bool take(block *b, gmm_heap *heap) {
   b->size = any_size();
   if (one_in(20)) desc.flags = b->size > 100000 ? GMM_ALLOC_DEDICATED : GMM_ALLOC_ZERO;
   if (alone && b->kind == GMM_KIND_VMM && one_in(8)) desc.flags = one_in(2) ? GMM_ALLOC_DEDICATED : GMM_ALLOC_COMM;
+  if (heap == NULL && b->kind == GMM_KIND_VMM && !is_captured(b->stream) && one_in(8)) desc.flags = GMM_ALLOC_PAUSED;
+  b->is_born_paused = desc.flags == GMM_ALLOC_PAUSED;
+  b->is_taken = false;
   if (one_in(8)) desc.alignment = (uint64_t)1 << below(22);
   pthread_rwlock_rdlock(&touching[b->tag]);
   b->drops = drops[b->tag];
@@ -322,6 +326,14 @@ static void share(block *b) {
   pthread_rwlock_unlock(&touching[b->tag]);
 }
 
+// The owner of a block of GMM_ALLOC_PAUSED gives its pages back. BUSY as in judge().
+static void give_pages_back(block *b) {
+  const gmm_result result = gmm_pause_range(context, b->memory, b->size, GMM_PAUSE_DROP, NULL);
+  if (result != GMM_UNCHANGED && !DO_OR(result, GMM_ERROR_BUSY)) return;
+  b->seed = 0;
+  b->is_taken = false;
+}
+
 static void use_a_block(void) {
   block *b = &self->held[below(SLOTS)];
   const uint64_t pick = below(1000);
@@ -332,6 +344,8 @@ static void use_a_block(void) {
     take(b, NULL);
   } else if (pick < 170) {
     share(b);
+  } else if (pick < 250 && b->is_born_paused) {
+    give_pages_back(b);
   } else if (pick < 400) {
     check_block(b);
   } else if (pick < 500) {
@@ -378,7 +392,8 @@ static bool is_of(const block *b, unsigned tag, unsigned count) {
 // One thread sees the outcome.
 static void look_at_states(unsigned tag, unsigned count, gmm_state state) {
   for (unsigned i = 0; alone && i < SLOTS; ++i)
-    if (self->held[i].memory != NULL && is_of(&self->held[i], tag, count))
+    if (self->held[i].memory != NULL && is_of(&self->held[i], tag, count) &&
+        (self->held[i].is_taken || !self->held[i].is_born_paused))
       CHECK_EQUAL(state_of(self->held[i].memory), state);
 }
 // Tags without a limit, so that no resume fails; one thread takes several, and those with a limit, too.
@@ -525,7 +540,8 @@ static void for_each_block(void (*fn)(block *)) {
 
 static uint64_t live_bytes[TAGS], live_blocks[TAGS];
 static void add_up(block *b) {
-  live_bytes[b->tag] += b->size;
+  const uint64_t taken = b->is_taken ? (b->size + 2 * MIB - 1) / (2 * MIB) * (2 * MIB) : 0;
+  live_bytes[b->tag] += b->is_born_paused ? taken : b->size;
   ++live_blocks[b->tag];
 }
 static void compare_counters(void) {

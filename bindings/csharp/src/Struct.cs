@@ -61,6 +61,13 @@ namespace Gmm
                 .Concat(BitConverter.GetBytes(Show.CheckSize("bytes", pair.Value)))));
         }
 
+        /// <summary>A pointer to pairs of an address and bytes, and their count.</summary>
+        internal void Put(int at, int countAt, IList<KeyValuePair<IntPtr, long>> ranges)
+        {
+            Put(at, countAt, ranges.Count, ranges.SelectMany(range => BitConverter.GetBytes((long)range.Key)
+                .Concat(BitConverter.GetBytes(Show.CheckSize("size", range.Value)))));
+        }
+
         private void Put(int at, int countAt, int count, IEnumerable<byte> list)
         {
             if (count != 0)

@@ -371,11 +371,12 @@ Status Context::try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint
     GMM_TRY(core_.backend->comm_traits(heap.options().device, &comm));
     return dedicated_alloc(heap, size, out, &comm);
   }
-  return dedicated_alloc(heap, size, out);
+  return dedicated_alloc(heap, size, out, nullptr, (flags & GMM_ALLOC_PAUSED) != 0);
 }
 
 Status Context::allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out) {
-  if (!may_be_captured(heap, stream)) return allocate_from(heap, size, alignment, flags, stream, out);
+  const bool paused = (flags & GMM_ALLOC_PAUSED) != 0;  // it has no memory that a graph could own
+  if (paused || !may_be_captured(heap, stream)) return allocate_from(heap, size, alignment, flags, stream, out);
   Heap *of_capture = nullptr;
   GMM_TRY(enter_capture(heap, stream, &of_capture));
   if (of_capture == nullptr) return allocate_from(heap, size, alignment, flags, stream, out);
@@ -433,11 +434,12 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
                               void **out, Status failure) {
   void *memory = nullptr;
   Status status = failure.ok() ? try_allocate(heap, size, alignment, flags, stream, &memory) : failure;
-  if (!status.ok())
+  if (!status.ok() && (flags & GMM_ALLOC_PAUSED) == 0)
     status = trim_and_retry(status, "gmm_alloc", heap, size,
                             [&] { return try_allocate(heap, size, alignment, flags, stream, &memory); });
   if (!status.ok()) return status;
-  bool paused = core_.checks != 0 && !heap.checks().allocated(memory, size, stream);
+  const bool is_checked = core_.checks != 0 && (flags & GMM_ALLOC_PAUSED) == 0;
+  bool paused = is_checked && !heap.checks().allocated(memory, size, stream);
   if ((flags & GMM_ALLOC_ZERO) != 0 && !paused) status = clear(heap, memory, size, stream, &paused);
   if (!status.ok() || paused) {
     MessageGuard message_guard;

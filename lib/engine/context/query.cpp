@@ -27,16 +27,19 @@ void fill_block(Context &context, const Block &block, const void *address, gmm_p
   out->reserved_size = block.reserved;
   out->tag = options.tag;
   out->state = block.partly ? GMM_STATE_PARTLY_PAUSED : block.paused ? GMM_STATE_PAUSED : GMM_STATE_ACTIVE;
-  const Region *region = block.extent->region.load(std::memory_order_acquire);
+  const Extent *extent = block.elastic == nullptr ? block.extent : context.core().page_map.find_extent(address);
+  const Region *region = block.elastic == nullptr ? region_of(extent) : block.elastic;
   const bool is_comm = region != nullptr && region->comm;
   out->ipc_routes = ipc_routes(context.core(), block.heap->options());
   if (is_comm && context.core().backend->has_fabric(options.device)) out->ipc_routes |= GMM_IPC_ROUTE_FABRIC;
-  out->allocation_base = reinterpret_cast<void *>(base_of(*block.extent));
-  out->allocation_size = size_of(*block.extent);
+  const uintptr_t page = reinterpret_cast<uintptr_t>(address) & ~(kExtentAlignment - 1);
+  out->allocation_base = reinterpret_cast<void *>(extent == nullptr ? page : base_of(*extent));
+  out->allocation_size = extent == nullptr ? kExtentAlignment : size_of(*extent);
   out->device_pointer = context.core().backend->device_address(address);
   out->generation = region == nullptr ? 0 : region->generation.load(std::memory_order_relaxed);
   // Pages that were moved to the host are the host's to touch.
-  if (block.extent->location.load(std::memory_order_relaxed).is_host()) out->flags |= GMM_POINTER_HOST_ACCESSIBLE;
+  if (extent != nullptr && extent->location.load(std::memory_order_relaxed).is_host())
+    out->flags |= GMM_POINTER_HOST_ACCESSIBLE;
   if (block.paused) out->flags = 0;
   if (is_comm) out->flags |= GMM_POINTER_COMM;
 }

@@ -21,13 +21,15 @@ void gmm_ticket::run() {
 
 Status gmm_ticket::start(Context &context, const PauseRequest &request, bool is_pause, gmm_ticket **out) {
   gmm_ticket *ticket = context.core().allocator.create<gmm_ticket>(context, is_pause);
-  if (ticket == nullptr || !ticket->tags.reserve(request.count)) {
+  if (ticket == nullptr || !ticket->tags.reserve(request.count) || !ticket->ranges.reserve(request.range_count)) {
     context.core().allocator.destroy(ticket);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a ticket.");
   }
   for (uint32_t i = 0; i < request.count; ++i) ticket->tags.push_back_reserved(request.tags[i]);
   ticket->request = request;
+  for (uint32_t i = 0; i < request.range_count; ++i) ticket->ranges.push_back_reserved(request.ranges[i]);
   ticket->request.tags = ticket->tags.data();
+  ticket->request.ranges = ticket->ranges.data();
   ticket->request.ticket = &ticket->state;
   return start_thread_of(ticket, "a pause or resume", out);
 }

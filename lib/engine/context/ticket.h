@@ -10,7 +10,8 @@
 struct gmm_ticket {
   static constexpr uint64_t kMagic = 0x676d6d2d74696b74;
   static constexpr char kHandleName[] = "ticket";
-  gmm_ticket(gmm::Context &of, bool pauses) : context(of), tags(of.core().allocator), is_pause(pauses) {}
+  gmm_ticket(gmm::Context &of, bool pauses)
+      : context(of), tags(of.core().allocator), ranges(of.core().allocator), is_pause(pauses) {}
 
   // The request is copied. A ticket keeps its context.
   static gmm::Status start(gmm::Context &context, const gmm::PauseRequest &request, bool is_pause, gmm_ticket **out);
@@ -40,6 +41,7 @@ struct gmm_ticket {
   // With its message; after the end.
   gmm::Status result() const;
   gmm::Vector<gmm_tag> tags;
+  gmm::Vector<gmm::ByteRange> ranges;
   gmm::PauseRequest request;
   const bool is_pause;
   gmm_lease *lease = nullptr;  // of a request

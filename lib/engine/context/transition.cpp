@@ -20,7 +20,10 @@ void Context::trace_held() {
   heaps_.for_each(record, false).ignore();
 }
 
-Status Context::pause(const PauseRequest &request, uint64_t *bytes) {
+Status Context::pause(const PauseRequest &asked, uint64_t *bytes) {
+  PauseRequest request = asked;
+  Vector<gmm_tag> tags(core_.allocator);
+  GMM_TRY(pauser_.add_tags(true, &request, &tags));
   const auto is_named = [&](const Heap &heap) { return request.names(heap); };
   const NvtxRange range("gmm pause", [&] { return sum_of(&HeapTotals::held, is_named); });
   const uint64_t began = trace_.time(), began_ns = monotonic_ns();
@@ -51,26 +54,15 @@ Status Context::resume_with_trim(Fn resume) {
   return again.ok() ? again : status;
 }
 
-Status Context::resume(const PauseRequest &request, uint64_t *bytes) {
+Status Context::resume(const PauseRequest &asked, uint64_t *bytes) {
+  PauseRequest request = asked;
+  Vector<gmm_tag> tags(core_.allocator);
+  GMM_TRY(pauser_.add_tags(false, &request, &tags));
   const auto is_named = [&](const Heap &heap) { return request.names(heap); };
   const NvtxRange range("gmm resume", [&] { return sum_of(&HeapTotals::paused, is_named); });
   const uint64_t began = trace_.time();
   const Status status = resume_with_trim([&](bool is_last) { return pauser_.resume(request, is_last, bytes); });
   return traced(status, [&] { trace_.tags_changed(TRACE_RESUME, request.tags, request.count, *bytes, began); });
-}
-
-Status Context::resume_range(ByteRange range, uint64_t *bytes) {
-  const void *address = reinterpret_cast<void *>(range.base);
-  const NvtxRange shown("gmm resume", [&] { return range.size; });
-  const uint64_t began = trace_.time();
-  const Status status =
-      resume_with_trim([&](bool is_last) { return pauser_.resume_range(address, range.size, is_last, bytes); });
-  return traced(status, [&] {
-    Block block;
-    if (!find_block(core_, address, &block)) return;
-    const gmm_tag tag = block.heap->options().tag;
-    trace_.tags_changed(TRACE_RESUME, &tag, 1, *bytes, began);
-  });
 }
 
 Status Context::move(void *memory, Device location, uint32_t flags, gmm_stream stream) {

@@ -22,14 +22,17 @@ Status find_locked(const Core &core, const void *address, const char *operation,
 
 bool find_block(const Core &core, const void *address, Block *out) {
   const uintptr_t at = reinterpret_cast<uintptr_t>(address);
+  const auto covers = [at](const Span *each) {
+    return each != nullptr && each->live() && at - each->begin() < each->bytes();
+  };
   Span *span = core.page_map.find(address);
-  if (span == nullptr || !span->live() || at - span->begin() >= span->bytes()) return false;
+  if (!covers(span) && !covers(span = core.page_map.find_sparse(at))) return false;
   const uint32_t index = span->index_of(at);
   const uint32_t count =
       span->block_size.load(std::memory_order_relaxed) == 0 ? 1 : span->block_count.load(std::memory_order_relaxed);
   if (index >= count) return false;  // the tail of a slab
   std::atomic<uint64_t> &slot = span->slot(index);
-  const uint64_t requested = slot.load(std::memory_order_relaxed) & ~kUsedElsewhere;
+  const uint64_t word = slot.load(std::memory_order_relaxed), requested = bytes_of_slot(word);
   if (requested == 0) return false;
   out->span = span;
   out->heap = span->heap.load(std::memory_order_relaxed);
@@ -38,8 +41,15 @@ bool find_block(const Core &core, const void *address, Block *out) {
   out->requested = requested;
   out->reserved = span->block_bytes();
   out->extent = core.page_map.find_extent(out->base);
-  if (out->extent == nullptr || out->heap == nullptr) return false;
+  out->elastic = (word & kElastic) != 0 ? span->region : nullptr;
+  if ((out->extent == nullptr && out->elastic == nullptr) || out->heap == nullptr) return false;
   out->paused = out->partly = false;
+  if (out->elastic != nullptr) {
+    const uint64_t active_bytes = out->elastic->active.load(std::memory_order_relaxed);
+    out->paused = active_bytes != out->reserved;
+    out->partly = out->paused && active_bytes != 0;
+    return true;
+  }
   // The counter spares the walk while nothing of the heap is paused.
   if (out->heap->fast.has_paused.load(std::memory_order_acquire) == 0) return true;
   bool active = false;
@@ -53,7 +63,8 @@ bool find_block(const Core &core, const void *address, Block *out) {
 
 Status find_block(const Core &core, const void *address, const char *operation, Block *out) {
   if (find_block(core, address, out)) return Status();
-  if (core.page_map.find_extent(address) != nullptr)
+  const bool is_sparse = core.page_map.find_sparse(reinterpret_cast<uintptr_t>(address)) != nullptr;
+  if (is_sparse || core.page_map.find_extent(address) != nullptr)
     return fail(GMM_ERROR_ALREADY_FREED,
                 "%s(%p): the address lies in memory of gmm, but in no live block; it was freed before.", operation,
                 address);

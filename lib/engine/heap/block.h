@@ -12,7 +12,8 @@ namespace gmm {
 struct Block {
   Span *span = nullptr;
   Heap *heap = nullptr;
-  Extent *extent = nullptr;  // of the block's start
+  Extent *extent = nullptr;   // of the block's start; NULL where a block of GMM_ALLOC_PAUSED has no pages
+  Region *elastic = nullptr;  // of a block of GMM_ALLOC_PAUSED
   std::atomic<uint64_t> *slot = nullptr;
   uintptr_t base = 0;
   uint64_t requested = 0;  // bytes; 0: not live

@@ -90,9 +90,11 @@ bool BlockNotes::used_by_other_threads(const void *block, uint64_t thread) const
 bool BlockNotes::has_importers(const CacheEntry &entry) const {
   const Span *span = core_.page_map.find(entry.block);
   const uintptr_t begin = reinterpret_cast<uintptr_t>(entry.block);
-  return !core_.page_map.for_each_extent(begin, begin + span->block_bytes(), [](const Extent &extent) {
-    return extent.importers.load(std::memory_order_acquire) == 0;
-  });
+  const auto has_none = [](const Extent &extent) { return extent.importers.load(std::memory_order_acquire) == 0; };
+  if (!span->region->elastic) return !core_.page_map.for_each_extent(begin, begin + span->block_bytes(), has_none);
+  bool has_any = false;
+  for_each_extent(*span->region, [&](const Extent &extent) { has_any = has_any || !has_none(extent); });
+  return has_any;
 }
 
 Status BlockNotes::order_after(const CacheEntry &block, StreamKey key, bool device_waited, bool *held) {

@@ -257,7 +257,7 @@ static void for_each_block(Span &span, Fn fn) {
   if (!span.live()) return;
   const uint32_t count = span.is(SpanState::kLarge) ? 1 : span.block_count.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < count; ++i)
-    fn(span.block(i), span.block_bytes(), span.slot(i).load(std::memory_order_relaxed) & ~kUsedElsewhere);
+    fn(span.block(i), span.block_bytes(), bytes_of_slot(span.slot(i).load(std::memory_order_relaxed)));
 }
 
 void HeapChecks::added(ByteRange range) {
@@ -312,6 +312,7 @@ void HeapChecks::end_blocks() {
   dropped();
   if (!has_tool_ && !has_gpu_tool_) return;
   heap_.for_each_region([this](Region &region) {
+    if (region.elastic) return;
     for_each_span(region, [this](Span &span) {
       for_each_block(span, [this](uintptr_t block, uint64_t bytes, uint64_t size) {
         if (size != 0 && has_gpu_tool_ && allocation_of(block) != nullptr) end_nvtx_block(block);
@@ -325,6 +326,7 @@ void HeapChecks::end_blocks() {
 // freed block at its address.
 void HeapChecks::forbid_free_memory() {
   heap_.for_each_region([this](Region &region) {
+    if (region.elastic) return;
     for_each_span(region, [this](Span &span) {
       const Extent *extent = core_.page_map.find_extent(span.begin());
       if (extent == nullptr || extent->own_imports.load(std::memory_order_relaxed) != 0) return;

@@ -150,6 +150,33 @@ Status Extents::allocate(uint64_t bytes, bool dedicated, Span **out, const CommT
   return Status();
 }
 
+Status Extents::reserve_elastic(uint64_t bytes, Span **out) {
+  PageMap &map = core_.page_map;
+  const uint64_t guard = heap_->checks().guard();
+  void *base = nullptr;
+  GMM_TRY(core_.backend->reserve(bytes + guard, &base));
+  const uintptr_t at = reinterpret_cast<uintptr_t>(base);
+  Region *region = core_.regions.take();
+  Span *span = nullptr;
+  if (region != nullptr && map.prepare(at, kExtentAlignment) && map.prepare(at + bytes - 1, 1))
+    span = runs_.new_span(SpanState::kFree, at, bytes, region);
+  if (span != nullptr && !map.add_sparse(span)) {
+    runs_.end_span(span);
+    span = nullptr;
+  }
+  if (span == nullptr) {
+    core_.deferred_release.unreserve(*core_.backend, base, bytes + guard);
+    if (region != nullptr) core_.regions.put(region);
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of %" PRIu64 " bytes of addresses.",
+                bytes);
+  }
+  begin_region(region, span, true);
+  region->elastic = true;
+  region->whole = true;
+  *out = span;
+  return Status();
+}
+
 // VMM: addresses for one extent, and the extent.
 Status Extents::allocate_mapped(uint64_t bytes, bool dedicated, Span **out, const CommTraits *comm) {
   Region *region = nullptr;
@@ -181,6 +208,8 @@ void Extents::begin_region(Region *region, Span *span, bool dedicated) {
   region->exportable = dedicated || options_.exportable;
   region->whole = options_.kind != Kind::kVmm;
   region->comm = false;
+  region->elastic = false;
+  region->active = 0;
   region->peers = options_.peers;
   region->live_spans = 0;
   runs_.add_region(region, span);
@@ -211,7 +240,8 @@ void Extents::end_region(Region *region) {
   Span *span = region->first;
   runs_.unlist(span);
   // As in deallocate(): the page map first.
-  core_.page_map.set(span->begin(), span->bytes(), nullptr);
+  if (region->elastic) core_.page_map.remove_sparse(span);
+  core_.page_map.set(span->begin(), region->elastic ? kExtentAlignment : span->bytes(), nullptr);
   return_region(region, span);
 }
 
@@ -231,7 +261,7 @@ void Extents::end_empty_regions() {
   for (Region *region = runs_.regions().front(), *next; region != nullptr; region = next) {
     next = runs_.regions().next(region);
     const uint64_t size = region->size.load(std::memory_order_relaxed);
-    if (region->extents.empty() && region->paused.load(std::memory_order_relaxed) == 0 &&
+    if (region->extents.empty() && region->paused.load(std::memory_order_relaxed) == 0 && region->live_spans == 0 &&
         region->first->bytes() == size)
       end_region(region);
   }
@@ -247,6 +277,7 @@ void Extents::end_with_blocks(Region *region) {
     }
     if (extent->mapped || extent->handle.value != 0) quotas_.refund(size);
     displace(ByteRange{base, size});
+    if (region->elastic) core_.page_map.set(base, size, nullptr);
     end_extent(extent);
   }
   runs_.end_all_but_first(region);
@@ -327,7 +358,7 @@ void Extents::place(Extent *extent, ByteRange range, Region *region) {
   extent->region.store(region, std::memory_order_release);
   region->extents.push_back(extent);
   core_.page_map.set_extent(range.base, range.size, extent);
-  heap_->checks().added(range);
+  if (!region->elastic) heap_->checks().added(range);
 }
 
 // No extent backs the addresses from now on.
@@ -495,6 +526,60 @@ bool Extents::merge(Extent *into, Extent *from) {
   core_.page_map.set_extent(base_of(*into), size, into);
   end_extent(from);
   return true;
+}
+
+// --- Extents of elastic regions --------------------------------------------------------------------------------------
+
+Status Extents::add_paused(Region &region, ByteRange range, Extent **out) {
+  Extent *extent = core_.page_map.prepare(range.base, range.size) ? core_.extents.take() : nullptr;
+  if (extent == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
+  begin_extent(extent, PhysicalHandle{});
+  extent->mapped = false;
+  extent->state.store(ExtentState::kPaused, std::memory_order_relaxed);
+  place(extent, range, &region);
+  core_.page_map.set(range.base, range.size, region.first);
+  paused_bytes_ += range.size;
+  *out = extent;
+  return Status();
+}
+
+// The first page stays the block's.
+void Extents::leave_gap(const Extent &extent) {
+  const uintptr_t base = base_of(extent);
+  const uint64_t first = base == region_of(&extent)->base.load(std::memory_order_relaxed) ? kExtentAlignment : 0;
+  core_.page_map.set_extent(base, size_of(extent), nullptr);
+  core_.page_map.set(base + first, size_of(extent) - first, nullptr);
+}
+
+void Extents::end_paused(Extent *extent) {
+  const uint64_t size = size_of(*extent);
+  leave_gap(*extent);
+  if (extent->mapped) core_.deferred_release.unmap(*core_.backend, address(base_of(*extent)), size);
+  if (extent->handle.value != 0) {
+    core_.deferred_release.release(*core_.backend, extent->handle);
+    quotas_.refund(size);
+  } else {
+    paused_bytes_ -= size;
+  }
+  List<Extent, RegionExtents>::remove(extent);
+  end_extent(extent);
+}
+
+Status Extents::release_elastic(Region *region, uint64_t *released) {
+  while (Extent *extent = region->extents.front()) {
+    if (extent->mapped) GMM_TRY(core_.backend->unmap(address(base_of(*extent)), size_of(*extent)));
+    extent->mapped = false;
+    *released += extent->handle.value != 0 ? size_of(*extent) : 0;
+    end_paused(extent);
+  }
+  end_region(region);
+  return Status();
+}
+
+void Extents::count_active(Region &region) {
+  uint64_t bytes = 0;
+  for_each_extent(region, [&](const Extent &extent) { bytes += is_paused(extent) ? 0 : size_of(extent); });
+  region.active.store(bytes, std::memory_order_relaxed);
 }
 
 template <typename Fn>

@@ -5,6 +5,8 @@
 // kinds), and the number of extents.
 // Invariants, whenever the lock is free: every address of a region that is not unbacked lies in one extent, and the
 // page map names it. The quotas hold the bytes of the extents that have a handle or a mapping.
+// An elastic region is the exception: it is one block of GMM_ALLOC_PAUSED, of which only what was taken has extents.
+// The block counts as live for their bytes alone.
 // A failure leaves everything as it was. A thing that the driver refuses to take back goes to the deferred release.
 // Lock: the heap's, held by the caller of every function.
 // Callers: Growth, which says how much and where, Reclaim and PausedRegions, which say what goes, and Heap::close().
@@ -72,6 +74,8 @@ class Extents {
   // A region of one driver allocation, which one free span in no list covers. Charged by the caller.
   // `comm`: memory for network libraries, which is VMM and dedicated.
   Status allocate(uint64_t bytes, bool dedicated, Span **out, const CommTraits *comm = nullptr);
+  // VMM: addresses of an elastic region, which one span in no list covers.
+  Status reserve_elastic(uint64_t bytes, Span **out);
   // Returns such a region of another kind than VMM, whose only span is in no list, and refunds it.
   Status deallocate(Region *region);
   // Ends a region of which one span is left. VMM: returns the addresses.
@@ -106,6 +110,22 @@ class Extents {
   Status evacuate(Extent *extent, Vector<Piece> *pieces);
   // Makes two neighbours without a handle one, with the kept contents of both. False: they cannot be joined.
   bool merge(Extent *into, Extent *from);
+
+  // --- Extents of elastic regions ----------------------------------------------------------------------------------
+  // A paused extent, for a gap of the region.
+  Status add_paused(Region &region, ByteRange range, Extent **out);
+  // It becomes a gap. What the driver did not take back of it goes to the deferred release.
+  void end_paused(Extent *extent);
+  // Returns all of a region whose block was freed, with its addresses. The driver's first refusal ends it.
+  Status release_elastic(Region *region, uint64_t *released);
+  // Counts the bytes of a region that can be used.
+  static void count_active(Region &region);
+  static uint64_t bytes_of(Region &region) {
+    uint64_t bytes = 0;
+    for_each_extent(region, [&](const Extent &extent) { bytes += size_of(extent); });
+    return bytes;
+  }
+
   // Memory was freed: contents kept of active memory are not those of its next block, and of paused memory nobody wants
   // them back. `run` is the free run around it: what was kept together with its free neighbours goes, too.
   void forget_contents(ByteRange freed, const Span &run);
@@ -170,6 +190,7 @@ class Extents {
   void place(Extent *extent, ByteRange range, Region *region);
   void displace(ByteRange range);
   void end_extent(Extent *extent);
+  void leave_gap(const Extent &extent);
   Status cut_at(const Extent &extent, Span *run, Cut *out);
   Span *rejoin(const Cut &cut);
   Status map(Fill *fill, PhysicalHandle handle, uint64_t size, Span **place);

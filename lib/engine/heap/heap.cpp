@@ -131,7 +131,8 @@ Status Heap::take_run(const BlockRequest &request, Effort effort, CacheEntry *ou
   if (request.dedicated) {
     uint64_t released = 0;
     reclaim_.release_locked(0, &released).ignore();  // a refusal keeps the memory for the next try
-    GMM_TRY(growth_.grow_dedicated(request.size, request.comm, &run));
+    GMM_TRY(request.paused ? extents_.reserve_elastic(Extents::rounded(request.size), &run)
+                           : growth_.grow_dedicated(request.size, request.comm, &run));
   } else {
     const uint64_t alignment = request.alignment < kGranule ? kGranule : request.alignment;
     GMM_TRY(find_run(granules(request.size) * kGranule, alignment, request.key, effort, RunUse::kBlock, &run));
@@ -148,7 +149,7 @@ CacheEntry Heap::make_large(Span *run) {
   run->slot(0).store(0, std::memory_order_relaxed);
   run->streams = 0;
   run->state.store(SpanState::kLarge, std::memory_order_release);
-  core_.page_map.set(run->begin(), run->bytes(), run);
+  core_.page_map.set(run->begin(), run->region->elastic ? kExtentAlignment : run->bytes(), run);
   ++run->region->live_spans;
   return CacheEntry{reinterpret_cast<void *>(run->begin()), &run->slot(0)};
 }
@@ -254,6 +255,11 @@ bool Heap::put_back_now(const CacheEntry &entry, StreamKey key) {
   entry.slot->store(0, std::memory_order_relaxed);
   put_back_one(entry, bit);
   return true;
+}
+
+uint64_t Heap::taken_bytes(const Span &span) {
+  LockGuard guard(mutex);
+  return Extents::bytes_of(*span.region);
 }
 
 // A pause calls the program for its progress, which may wait for a thread that ends: see put_off_forgetting().

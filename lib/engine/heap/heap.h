@@ -43,6 +43,7 @@ struct BlockRequest {
   uint32_t wanted = 1;               // blocks of a size class: up to so many, as far as one slab has them
   bool dedicated = false;            // one block with a driver allocation of its own
   const CommTraits *comm = nullptr;  // for network libraries; dedicated, too
+  bool paused = false;               // addresses without memory; dedicated, too
   bool may_grow = true;              // false: zero blocks instead of memory from the driver or from another stream
   // Large blocks, freed on the same stream, that go back to the heap first. Their slots are 0.
   const CacheEntry *back = nullptr;
@@ -78,6 +79,8 @@ class Heap : NoCopy {
   [[nodiscard]] bool take_free(const BlockRequest &request, CacheEntry *out, uint32_t *count);
   // One block back, whose slot becomes 0.
   [[nodiscard]] bool put_back_now(const CacheEntry &entry, StreamKey key);
+  // Bytes that an elastic block counts for.
+  uint64_t taken_bytes(const Span &span);
   // gmm_record_use(): the block, live, is used on a stream too.
   Status record_use(const CacheEntry &block, gmm_stream stream);
   // gmm_name(): the block, live, has a name; NULL: none. The name is checked. OUT_OF_HOST_MEMORY; ALREADY_FREED where

@@ -33,6 +33,18 @@ void PausedRegions::settle(Region &region) {
   attach(region);
 }
 
+Status PausedRegions::add(Region &region, ByteRange range, Extent **out) {
+  GMM_TRY(extents_.add_paused(region, range, out));
+  caches_.count(HeapTotals{.live_bytes = range.size});
+  return Status();
+}
+
+void PausedRegions::end(Extent &extent) {
+  const bool is_live = region_of(&extent)->first->slot(0).load(std::memory_order_relaxed) != 0;
+  if (is_live) caches_.count(HeapTotals{.live_bytes = 0 - size_of(extent)});
+  extents_.end_paused(&extent);
+}
+
 void PausedRegions::forget(Region &region) {
   if (region.paused.exchange(0, std::memory_order_relaxed) != 0) has_paused_.fetch_sub(1, std::memory_order_seq_cst);
 }

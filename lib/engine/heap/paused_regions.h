@@ -44,11 +44,16 @@ class PausedRegions : HeapPart {
   void forget(Region &region);
   // While read-only contents are kept of active memory every free must look too.
   void set_retaining(bool retaining);
+  bool is_retaining() const { return retaining_; }
   // Bytes of extents that are paused or, negative, are so no more.
   void count(int64_t bytes) { extents_.count_paused(bytes); }
   // Bytes that the last pause gave up and that others hold.
   void set_foreign_bytes(uint64_t bytes) { foreign_bytes_.store(bytes, std::memory_order_relaxed); }
   uint64_t foreign_bytes() const { return foreign_bytes_.load(std::memory_order_relaxed); }
+  // Elastic regions: a gap becomes a paused extent, and that a gap again. Their block counts as live for what was taken
+  // of it.
+  Status add(Region &region, ByteRange range, Extent **out);
+  void end(Extent &extent);
   void end_empty_regions() { extents_.end_empty_regions(); }
   // Waits, without the lock, for all work that may use the heap's memory.
   Status wait_for_device() { return reclaim_.wait_for_device(); }

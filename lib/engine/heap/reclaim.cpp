@@ -52,7 +52,9 @@ Status Reclaim::release_locked(uint64_t at_most, uint64_t *released, const Relea
     if ((*released >= at_most && !is_free_to_go) || !streams_.is_done(run)) continue;
     const ReleaseRule *applied = is_free_to_go ? nullptr : dedicated ? rule : &limited;
     const uint64_t before = *released;
-    if (options_.kind != Kind::kVmm) {
+    if (region->elastic) {
+      if (applied == nullptr) GMM_TRY(extents_.release_elastic(region, released));
+    } else if (options_.kind != Kind::kVmm) {
       GMM_TRY(release_allocation(run, released, applied));
     } else {
       GMM_TRY(extents_.release_in(run, is_free_to_go ? UINT64_MAX : at_most, released, applied));

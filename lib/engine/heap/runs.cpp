@@ -25,7 +25,8 @@ void Runs::replace(Span *span, Span *by) {
 
 uint64_t Runs::free_bytes() {
   uint64_t bytes = free_.bytes();
-  for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) bytes += run->bytes();
+  for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run))
+    bytes += run->region->elastic ? run->region->active.load(std::memory_order_relaxed) : run->bytes();
   return bytes;
 }
 

@@ -127,19 +127,20 @@ Status alloc_past_cache(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
   return Status();
 }
 
-Status dedicated_alloc(Heap &heap, uint64_t size, void **out, const CommTraits *comm) {
+Status dedicated_alloc(Heap &heap, uint64_t size, void **out, const CommTraits *comm, bool paused) {
   HeapCache *cache = HeapCache::find_or_make(heap);
   if (cache == nullptr) return no_cache_of_thread();
   BlockRequest request;
-  request.size = size + heap.checks().red_zone();
+  request.size = size + (paused ? 0 : heap.checks().red_zone());
   request.dedicated = true;
   request.comm = comm;
+  request.paused = paused;
   CacheEntry taken;
   uint32_t count = 0;
   if (Status status = heap.take(request, &taken, &count); !status.ok()) return status;
-  taken.slot->store(size, std::memory_order_relaxed);
+  taken.slot->store(paused ? size | kUsedElsewhere | kElastic : size, std::memory_order_relaxed);
   cache->enter();
-  count_alloc(*cache, size);
+  count_alloc(*cache, paused ? 0 : size);
   cache->leave();
   *out = taken.block;
   return Status();
@@ -245,7 +246,8 @@ __attribute__((cold)) Status free_error(const Core &core, const void *block) {
 // Makes room in the cache for a free block, and puts it there or into the heap. The block is checked, and its slot is
 // 0. is_held: for importers (Heap::order_after_uses()) or in quarantine, so the free is only counted.
 void make_room_and_free(Heap &heap, const BlockStart &found, void *block, gmm_stream stream, bool is_held) {
-  const uint64_t requested = found.requested & ~kUsedElsewhere;
+  const bool is_elastic = (found.requested & kElastic) != 0;
+  const uint64_t requested = is_elastic ? heap.taken_bytes(*found.span) : bytes_of_slot(found.requested);
   HeapCache *cache = HeapCache::find_or_make(heap);
   const StreamKey key{stream == GMM_STREAM_LEGACY ? GMM_STREAM_DEFAULT : stream,
                       stream == GMM_STREAM_PER_THREAD ? current_thread_id() : 0};
@@ -298,14 +300,15 @@ Status free_past_cache(Core &core, void *block, gmm_stream stream) {
   Heap &heap = *found.span->heap.load(std::memory_order_relaxed);
   CheckedBlock checked;  // without zeros for a name that nobody reads
   checked.entry = CacheEntry{block, found.slot};
-  checked.size = found.requested & ~kUsedElsewhere;
+  checked.size = bytes_of_slot(found.requested);
   checked.bytes = found.bytes;
-  if (core.checks != 0) GMM_TRY(heap.checks().begin_free(&checked, stream));
+  const bool is_checked = core.checks != 0 && (found.requested & kElastic) == 0;
+  if (is_checked) GMM_TRY(heap.checks().begin_free(&checked, stream));
   bool is_held = false;
   if ((found.requested & kUsedElsewhere) != 0)
     GMM_TRY(heap.order_after_uses(checked.entry, StreamKey{stream, current_thread_id()}, &is_held));
   found.slot->store(0, std::memory_order_relaxed);
-  if (core.checks != 0) is_held = heap.checks().freed(checked, stream, is_held) || is_held;
+  if (is_checked) is_held = heap.checks().freed(checked, stream, is_held) || is_held;
   make_room_and_free(heap, found, block, stream, is_held);
   return Status();
 }

@@ -181,7 +181,7 @@ Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream st
 // cached_alloc() after a failed try of alloc_from_cache() (engine/heap/fast_path.h).
 Status alloc_past_cache(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out);
 // Allocates a block with a driver allocation of its own. It comes from no cache.
-Status dedicated_alloc(Heap &heap, uint64_t size, void **out, const CommTraits *comm = nullptr);
+Status dedicated_alloc(Heap &heap, uint64_t size, void **out, const CommTraits *comm = nullptr, bool paused = false);
 // Frees a block of this page map. Returns the errors of gmm_free().
 Status cached_free(Core &core, void *block, gmm_stream stream);
 // cached_free() after a failed try of free_into_cache() (engine/heap/fast_path.h).

@@ -266,7 +266,8 @@ Status IpcExports::grant(uint64_t id, const uint8_t token[kIpcTokenSize], IpcGra
     bool is_mapped = true, is_pausing = false;
     for_each_extent(entry, [&](const Extent &extent) {
       is_mapped = is_mapped && extent.mapped;
-      is_pausing = is_pausing || region_of(&extent)->paused.load(std::memory_order_relaxed) != 0;
+      const Region &region = *region_of(&extent);
+      is_pausing = is_pausing || region.elastic || region.paused.load(std::memory_order_relaxed) != 0;
     });
     if (!is_mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
     if (is_pausing && heap.paused().refuses_importers()) return fail(GMM_ERROR_BUSY, "The memory is being paused.");

@@ -5,6 +5,7 @@
 #include <cinttypes>
 
 #include "base/process.h"
+#include "engine/heap/block.h"
 
 namespace gmm {
 
@@ -24,7 +25,7 @@ void ReadySignal::announce(Extent &extent) {
   restored_.notify_all();
 }
 
-Status ReadySignal::wait(PageMap &page_map, const void *address, uint64_t size, uint64_t timeout_ms) {
+Status ReadySignal::wait(const Core &core, const void *address, uint64_t size, uint64_t timeout_ms) {
   constexpr uint64_t kPollMs = 50;  // another thread may free the memory, which notifies nobody
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address), end = begin + size;
   const uint64_t start = monotonic_ms();
@@ -35,12 +36,15 @@ Status ReadySignal::wait(PageMap &page_map, const void *address, uint64_t size, 
       paused = paused || is_paused(extent);
       return true;
     };
-    if (!page_map.for_each_extent(begin, end, look))
+    const bool has_gap = !core.page_map.for_each_extent(begin, end, look);
+    paused = paused || has_gap;
+    Block block;
+    if (has_gap && (!find_block(core, address, &block) || block.elastic == nullptr))
       return fail(GMM_ERROR_UNKNOWN_POINTER,
                   "gmm_resume_wait(%p, %" PRIu64 "): the range is not memory of this context, or was freed.", address,
                   size);
     if (!paused) {
-      page_map.for_each_extent(begin, end, [](Extent &extent) {
+      core.page_map.for_each_extent(begin, end, [](Extent &extent) {
         if (extent.state == ExtentState::kRestored) extent.state = ExtentState::kPromised;
         return true;
       });
@@ -76,12 +80,25 @@ Status HeapTransition::check_capture(const char *operation) {
 }
 
 void HeapTransition::attach_active() {
-  bool retaining = false;
-  for_each_extent(heap_,
-                  [&](Extent &extent) { retaining = retaining || (!is_paused(extent) && extent.kept != nullptr); });
+  // After the change of a part it may go on for nothing, until the next change of the tag.
+  bool retaining = request_.has_ranges() && heap_.paused().is_retaining();
+  const auto look = [&](Extent &extent) { retaining = retaining || (!is_paused(extent) && extent.kept != nullptr); };
+  if (request_.has_ranges())
+    for (const PlannedExtent &planned : extents_) look(*planned.extent);
+  else
+    for_each_extent(heap_, look);
   heap_.paused().set_retaining(retaining);
   heap_.paused().keep_detached(false);
-  heap_.for_each_region([&](Region &region) { heap_.paused().settle(region); });
+  heap_.for_each_region([&](Region &region) {
+    if (region.elastic) Extents::count_active(region);
+    heap_.paused().settle(region);
+  });
+}
+
+void HeapTransition::leave_gap(Extent &extent) {
+  // gmm_resume_wait() must not take an extent that ends here for one that is ready.
+  LockGuard ready_guard(context_.ready.mutex);
+  heap_.paused().end(extent);
 }
 
 void HeapTransition::forget_plan() {

@@ -3,7 +3,10 @@
 #ifndef GMM_ENGINE_PAUSE_HEAP_TRANSITION_H
 #define GMM_ENGINE_PAUSE_HEAP_TRANSITION_H
 
+#include <algorithm>
+
 #include "engine/backup/store.h"
+#include "engine/heap/block.h"
 #include "engine/heap/heap_set.h"
 #include "engine/limits/tag.h"
 #include "engine/limits/tag_claims.h"
@@ -22,7 +25,7 @@ class ReadySignal {
   void announce(Extent &extent);
   // Waits until no extent of the range is paused. Restored ones become kPromised, which a failed resume leaves active.
   // NOT_READY: the time passed first. UNKNOWN_POINTER: an address has no extent.
-  Status wait(PageMap &page_map, const void *address, uint64_t size, uint64_t timeout_ms);
+  Status wait(const Core &core, const void *address, uint64_t size, uint64_t timeout_ms);
 
  private:
   Condition restored_;
@@ -42,23 +45,17 @@ struct TransitionContext {
 inline void *address_of(const Extent &extent) { return reinterpret_cast<void *>(base_of(extent)); }
 // Heap::detach() took the region's free memory out of use.
 inline bool is_detached(const Region &region) { return region.paused.load(std::memory_order_relaxed) != 0; }
-template <typename Fn>
-void for_each_extent(Region &region, Fn fn) {
-  for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent)) fn(*extent);
-}
 // With the lock of the heap.
 template <typename Fn>
 void for_each_extent(Heap &heap, Fn fn) {
   heap.for_each_region([&](Region &region) { for_each_extent(region, fn); });
 }
 
+// The address behind a page of the page map, which may have no extent.
+inline uintptr_t next_page(uintptr_t at) { return (at & ~(kExtentAlignment - 1)) + kExtentAlignment; }
+
 // Bytes of a heap that the backup has. UINT64_MAX: an operation has the heap, and nobody waits for it.
 uint64_t kept_bytes(Heap &heap);
-
-// True too when there is no range.
-inline bool overlaps(const Extent &extent, const ByteRange *range) {
-  return range == nullptr || (base_of(extent) < range->end() && range->base < end_of(extent));
-}
 
 // Gives up the paused memory of a heap that has no live block, with what is kept of it, and returns addresses that hold
 // nothing. With the lock of the heap.
@@ -74,7 +71,8 @@ class HeapTransition : NoCopy {
         extents_(context.core.allocator),
         ranges_(context.core.allocator),
         blocks_(context.core.allocator),
-        parts_(context.core.allocator) {}
+        parts_(context.core.allocator),
+        added_(context.core.allocator) {}
 
   Heap &heap() { return heap_; }
   Tag &tag() { return *context_.tags.get(heap_.options().tag); }
@@ -112,12 +110,12 @@ class HeapTransition : NoCopy {
   void undo_pause();
 
   // --- A resume (resume.cpp) -----------------------------------------------------------------------------------------
-  // CAPTURING: a capture uses the heap. *paused: it has paused memory, of the range where there is one.
+  // CAPTURING: a capture uses the heap. *paused: it has paused memory, of the ranges where there are any.
   // Takes the lock of the heap.
-  Status check_resume(const ByteRange *range, bool *paused);
-  // Plans the paused extents, of the range where there is one. Without a range the heap gives up paused memory that has
-  // no live block, and what may be one handle becomes one.
-  Status plan_resume(const ByteRange *range);
+  Status check_resume(bool *paused);
+  // Plans the paused extents, of the ranges where there are any. Gaps of elastic regions become paused extents there.
+  // Without ranges the heap gives up paused memory that has no live block, and what may be one handle becomes one.
+  Status plan_resume();
   // Charges the quotas for all of it, before anything is made. LIMIT_EXCEEDED: undo_resume() refunds what was charged.
   Status charge();
   // Charges and makes the planned memory, and maps nothing. restore() of a later plan finds it. A failure leaves
@@ -132,7 +130,8 @@ class HeapTransition : NoCopy {
   // Pauses everything again but the extents that gmm_resume_wait() promised to a caller, whose bytes `moved` counts.
   void undo_resume();
 
-  uint64_t moved = 0;  // bytes that the device got back or gave
+  uint64_t moved = 0;        // bytes that the device got back or gave
+  bool has_dropped = false;  // a part that was paused has no contents any more
 
  private:
   struct PlannedExtent {
@@ -145,6 +144,14 @@ class HeapTransition : NoCopy {
     return extents_.push_back(PlannedExtent{&extent, extent.state.load(std::memory_order_relaxed)});
   }
   void sort_planned();
+  // fn(Extent &) for the extents of the heap; where there are ranges, for those that these touch.
+  template <typename Fn>
+  void for_each_asked(Fn fn);
+  // fn(Region &, ByteRange) -> bool for each gap of an elastic region in the ranges, until one returns false.
+  template <typename Fn>
+  bool for_each_gap(Fn fn);
+  // The extent, of an elastic region, becomes a gap.
+  void leave_gap(Extent &extent);
   // Finds the live memory of the planned extents and divides it into one part an extent, for the backup. No parts: the
   // backup keeps nothing of them.
   Status plan_live_ranges();
@@ -169,10 +176,13 @@ class HeapTransition : NoCopy {
   Status unmap_planned(uint64_t first, uint64_t count);
   Status unmap_through(uint64_t index);  // the extents whose contents are out, in groups
   [[nodiscard]] bool ensure_kept(Extent &extent);
+  gmm_contents contents_of_request();
 
   // A resume.
-  Status make_pages(Extent &extent);    // unless it has them
-  Status back_through(uint64_t index);  // memory for the extents up to this one, and for some that follow
+  Status fill_gaps();                            // with paused extents
+  Status clear(uint64_t first, uint64_t count);  // GMM_RESUME_ZERO: the extents without kept contents
+  Status make_pages(Extent &extent);             // unless it has them
+  Status back_through(uint64_t index);           // memory for the extents up to this one, and for some that follow
   // Drops the contents of the restored extents, but for whole large blocks of a read-only tag, or of any with `retain`.
   void forget_restored(bool retain);
   // Drops the chunks that lie outside large blocks, and the views there.
@@ -185,6 +195,7 @@ class HeapTransition : NoCopy {
   Vector<ByteRange> ranges_;       // live memory in them
   Vector<uintptr_t> blocks_;       // where the block of a range begins, when each has a file of its own
   Vector<BackupPart> parts_;       // one an extent, once plan_live_ranges() made the ranges
+  Vector<Extent *> added_;         // by fill_gaps()
   uint64_t bytes_ = 0;             // of the ranges
   TransitionProgress *progress_ = nullptr;
   bool tells_ = false;
@@ -196,6 +207,40 @@ class HeapTransition : NoCopy {
   bool saved_ = false;                         // the contents of all extents are out
   SavePass next_pass_ = SavePass::kOnly;
 };
+
+template <typename Fn>
+void HeapTransition::for_each_asked(Fn fn) {
+  if (!request_.has_ranges()) return for_each_extent(heap_, fn);
+  Extent *last = nullptr;  // two ranges may touch one
+  for (uint32_t i = 0; i < request_.range_count; ++i) {
+    for (uintptr_t at = request_.ranges[i].base; at < request_.ranges[i].end();) {
+      Extent *extent = context_.core.page_map.find_extent(at);
+      at = extent == nullptr ? next_page(at) : end_of(*extent);
+      if (extent != nullptr && extent != last && heap_of(region_of(extent)) == &heap_) fn(*extent);
+      last = extent;
+    }
+  }
+}
+
+template <typename Fn>
+bool HeapTransition::for_each_gap(Fn fn) {
+  const PageMap &map = context_.core.page_map;
+  for (uint32_t i = 0; i < request_.range_count; ++i) {
+    const ByteRange &range = request_.ranges[i];
+    for (uintptr_t at = range.base & ~(kExtentAlignment - 1), next; at < range.end(); at = next) {
+      const Extent *extent = map.find_extent(at);
+      next = extent == nullptr ? next_page(at) : end_of(*extent);
+      Block block;
+      if (extent != nullptr || !find_block(context_.core, reinterpret_cast<void *>(at), &block) ||
+          block.elastic == nullptr || block.heap != &heap_)
+        continue;
+      const uintptr_t end = std::min(Extents::rounded(range.end()), block.base + block.reserved);
+      while (next < end && map.find_extent(next) == nullptr) next = next_page(next);
+      if (!fn(*block.elastic, ByteRange{at, next - at})) return false;
+    }
+  }
+  return true;
+}
 
 }  // namespace gmm
 #endif

@@ -12,10 +12,12 @@ Status HeapTransition::check_pause(bool *active) {
   GMM_TRY(check_capture("gmm_pause()"));
   bool unmapped = false;
   uint32_t importers = 0;
+  contents_ = contents_of_request();
+  const bool drops_paused = request_.has_ranges() && contents_ == GMM_CONTENTS_DROP;
   *active = false;
-  for_each_extent(heap_, [&](Extent &extent) {
+  for_each_asked([&](Extent &extent) {
     unmapped = unmapped || extent.state == ExtentState::kUnmapped;
-    *active = *active || !is_paused(extent) || extent.handle.value != 0;
+    *active = *active || drops_paused || !is_paused(extent) || extent.handle.value != 0;
     if (!is_paused(extent)) importers += other_importers(extent);
   });
   if (unmapped)
@@ -33,13 +35,14 @@ Status HeapTransition::check_importers(uint32_t importers) {
 }
 
 Status HeapTransition::detach() {
+  if (request_.has_ranges()) return heap_.paused().wait_for_device();  // a block's memory, and nothing free
   {
     LockGuard guard(heap_.mutex);
     // Memory that was freed since earlier pauses would use up the addresses, as allocations go to new regions after
     // each.
     give_up_freed(heap_, context_.ready);
     heap_.for_each_region([&](Region &region) {
-      if (!is_detached(region) && !region.extents.empty()) heap_.paused().detach(region);
+      if (!is_detached(region) && !region.elastic && !region.extents.empty()) heap_.paused().detach(region);
     });
     heap_.paused().keep_detached(true);
   }
@@ -62,20 +65,23 @@ bool HeapTransition::ensure_kept(Extent &extent) {
   return true;
 }
 
+gmm_contents HeapTransition::contents_of_request() {
+  if ((request_.flags & GMM_PAUSE_DROP) != 0) return GMM_CONTENTS_DROP;
+  if ((request_.flags & GMM_PAUSE_KEEP_HOST) != 0) return GMM_CONTENTS_HOST;
+  if ((request_.flags & GMM_PAUSE_KEEP_FILE) != 0) return GMM_CONTENTS_FILE;
+  return tag().contents.load(std::memory_order_relaxed);
+}
+
 Status HeapTransition::plan_pause() {
-  contents_ = tag().contents.load(std::memory_order_relaxed);
-  if ((request_.flags & GMM_PAUSE_DROP) != 0) contents_ = GMM_CONTENTS_DROP;
-  if ((request_.flags & GMM_PAUSE_KEEP_HOST) != 0) contents_ = GMM_CONTENTS_HOST;
-  if ((request_.flags & GMM_PAUSE_KEEP_FILE) != 0) contents_ = GMM_CONTENTS_FILE;
+  contents_ = contents_of_request();
   const bool drops = contents_ == GMM_CONTENTS_DROP;
   bool planned = true;
   uint32_t importers = 0;
-  heap_.for_each_region([&](Region &region) {
-    if (!is_detached(region)) return;
-    for_each_extent(region, [&](Extent &extent) {
-      if (!is_paused(extent)) importers += other_importers(extent);
-      planned = planned && (is_paused(extent) || ((drops || ensure_kept(extent)) && plan(extent)));
-    });
+  for_each_asked([&](Extent &extent) {
+    const Region &region = *region_of(&extent);
+    if (!is_detached(region) && !region.elastic) return;
+    if (!is_paused(extent)) importers += other_importers(extent);
+    planned = planned && (is_paused(extent) || ((drops || ensure_kept(extent)) && plan(extent)));
   });
   if (!planned) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a pause.");
   // Some may have come while the pause waited for the device.
@@ -136,7 +142,7 @@ Status HeapTransition::commit_pause() {
   const Core &core = context_.core;
   ForeignBytes foreign(*core.backend, heap_);
   uint64_t bytes = 0;
-  for_each_extent(heap_, [&](Extent &extent) {
+  for_each_asked([&](Extent &extent) {
     if (!is_paused(extent)) return;
     extent.state.store(ExtentState::kPaused, std::memory_order_release);
     if (extent.mapped) {  // a failed resume could not unmap it
@@ -160,7 +166,7 @@ Status HeapTransition::commit_pause() {
   if (contents_ == GMM_CONTENTS_DROP && !extents_.empty()) tag().epoch.fetch_add(1, std::memory_order_relaxed);
   heap_.quotas().refund(bytes);
   heap_.paused().count(static_cast<int64_t>(bytes));
-  tag().pauses.fetch_add(1, std::memory_order_relaxed);
+  if (!request_.has_ranges()) tag().pauses.fetch_add(1, std::memory_order_relaxed);
   const uint64_t stays = bytes == 0 ? 0 : foreign.end();
   heap_.paused().set_foreign_bytes(stays);
   if (stays != 0)
@@ -171,6 +177,10 @@ Status HeapTransition::commit_pause() {
         "registration.",
         stays, tag().name, heap_.options().device.ordinal);
   moved = bytes - foreign.believed();
+  has_dropped = request_.has_ranges() && contents_ == GMM_CONTENTS_DROP;
+  if (!has_dropped) return Status();
+  for_each_asked([&](Extent &extent) { leave_gap(extent); });
+  extents_.clear();
   return Status();
 }
 

@@ -8,7 +8,7 @@
 namespace gmm {
 
 Status Pauser::wait_ready(const void *address, uint64_t size, uint64_t timeout_ms) {
-  return ready.wait(core.page_map, address, size, timeout_ms);
+  return ready.wait(core, address, size, timeout_ms);
 }
 
 void Pauser::query(gmm_tag tag, gmm_tag_info *out) {
@@ -52,11 +52,11 @@ Status Pauser::in_block(const char *operation, const void *address, uint64_t siz
 Status Pauser::read_kept(const char *operation, ByteRange range, char *out) {
   for (uintptr_t at = range.base; at < range.end();) {
     const Extent *extent = core.page_map.find_extent(at);
-    const bool is_retained = extent->kept != nullptr && extent->kept->is_retained;
-    if (extent->state != ExtentState::kPaused && !is_retained)
+    const bool is_kept = extent != nullptr && extent->kept != nullptr;
+    if (extent != nullptr && extent->state != ExtentState::kPaused && !(is_kept && extent->kept->is_retained))
       return fail(GMM_ERROR_INVALID_VALUE, "%s(0x%" PRIxPTR "): the memory is active; read it directly.", operation,
                   range.base);
-    if (extent->kept == nullptr)
+    if (!is_kept)
       return fail(GMM_ERROR_INVALID_VALUE,
                   "%s(0x%" PRIxPTR
                   "): its contents were dropped; set the contents of its tag to HOST or FILE to keep them.",

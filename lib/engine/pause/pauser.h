@@ -28,6 +28,13 @@
 // 4. Commit: kept contents go, but for those of a read-only tag's large blocks, and with GMM_RESUME_RETAIN of any large
 //    block. Undo: the memory goes back, and kept contents stay. Then, without the heaps, the watchers hear the end.
 //
+// Parts: a request with ranges.
+// - A block of GMM_ALLOC_PAUSED lies alone in an elastic region (space/span.h), which has extents only where memory was
+//   taken. A resume fills the gaps in its ranges by paused extents, of at most 64 MiB each, and goes on as any other.
+//   An undo makes gaps of them again.
+// - A pause takes whole extents, and only of such blocks: it detaches nothing. Those without kept contents become gaps.
+// - A gap is no paused memory: the pause and resume of a tag pass it by, so they bring back what was taken.
+//
 // Files.
 // - pauser.h: the entry points, and what is kept of a heap (query, read, map, discard, forget).
 // - transition.cpp: one pause or resume, as a transaction over heaps.
@@ -79,7 +86,8 @@ class Pauser : private TransitionContext {
   // hear of the failure.
   Status pause(const PauseRequest &request, uint64_t *bytes);
   Status resume(const PauseRequest &request, bool is_last, uint64_t *bytes);
-  Status resume_range(const void *address, uint64_t size, bool is_last, uint64_t *bytes);
+  // Checks the ranges of a request, where it has any, and names the tags that have memory there.
+  Status add_tags(bool is_pause, PauseRequest *request, Vector<gmm_tag> *tags);
   // For a move or compaction of watched memory.
   using TransitionContext::claims;
   Status wait_ready(const void *address, uint64_t size, uint64_t timeout_ms);

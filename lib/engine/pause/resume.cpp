@@ -7,16 +7,38 @@
 
 namespace gmm {
 
-Status HeapTransition::check_resume(const ByteRange *range, bool *paused) {
+Status HeapTransition::check_resume(bool *paused) {
   LockGuard guard(heap_.mutex);
-  *paused = false;
-  for_each_extent(heap_, [&](Extent &extent) { *paused = *paused || (is_paused(extent) && overlaps(extent, range)); });
+  *paused = !for_each_gap([](Region &, ByteRange) { return false; });
+  for_each_asked([&](Extent &extent) { *paused = *paused || is_paused(extent); });
   return check_capture("gmm_resume()");
 }
 
-Status HeapTransition::plan_resume(const ByteRange *range) {
+// The driver's calls cost by the handle, and a handle is given back whole.
+Status HeapTransition::fill_gaps() {
+  constexpr uint64_t kMostOfHandle = uint64_t{64} << 20;
+  Status status;
+  const auto fill = [&](Region &region, ByteRange gap) {
+    while (gap.size != 0 && status.ok()) {
+      const ByteRange part{gap.base, std::min(gap.size, kMostOfHandle)};
+      Extent *extent = nullptr;
+      if (!added_.reserve(added_.size() + 1))
+        status = fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a resume.");
+      if (status.ok()) status = heap_.paused().add(region, part, &extent);
+      if (status.ok()) added_.push_back_reserved(extent);
+      gap = ByteRange{part.end(), gap.size - part.size};
+    }
+    return status.ok();
+  };
+  for_each_gap(fill);
+  return status;
+}
+
+Status HeapTransition::plan_resume() {
   GMM_TRY(check_capture("gmm_resume()"));
-  if (range == nullptr) {
+  if (request_.has_ranges()) {
+    GMM_TRY(fill_gaps());
+  } else {
     // gmm_resume_wait() must not take an extent that ends here for one that is ready.
     LockGuard ready_guard(context_.ready.mutex);
     heap_.for_each_region([&](Region &region) {
@@ -24,8 +46,10 @@ Status HeapTransition::plan_resume(const ByteRange *range) {
     });
   }
   bool planned = true;
-  for_each_extent(heap_, [&](Extent &extent) {
-    if (is_paused(extent) && overlaps(extent, range)) planned = planned && plan(extent);
+  for_each_asked([&](Extent &extent) {
+    const Region &region = *region_of(&extent);
+    const bool is_freed = region.elastic && region.live_spans == 0;
+    if (is_paused(extent) && !is_freed) planned = planned && plan(extent);
   });
   if (!planned) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a resume.");
   sort_planned();
@@ -95,9 +119,27 @@ Status HeapTransition::back_through(uint64_t index) {
     Extent &extent = *planned.extent;
     bytes += size_of(extent);
     GMM_TRY(make_pages(extent));
-    if (extent.kept == nullptr && planned.before != ExtentState::kUnmapped) heap_.checks().dropped();
+    const bool comes_empty = extent.kept == nullptr && planned.before != ExtentState::kUnmapped;
+    if (comes_empty && !region_of(&extent)->elastic) heap_.checks().dropped();
   }
-  return map(first, next_extent_ - first);
+  GMM_TRY(map(first, next_extent_ - first));
+  return (request_.flags & GMM_RESUME_ZERO) != 0 ? clear(first, next_extent_ - first) : Status();
+}
+
+// The default stream would wait for others.
+Status HeapTransition::clear(uint64_t first, uint64_t count) {
+  Backend &backend = *context_.core.backend;
+  Status status;
+  for (uint64_t i = first; i < first + count && status.ok(); ++i) {
+    const PlannedExtent &planned = extents_[i];
+    if (planned.extent->kept == nullptr && planned.before != ExtentState::kUnmapped)
+      status = backend.fill(device(), GMM_STREAM_PER_THREAD, address_of(*planned.extent), 0, size_of(*planned.extent));
+  }
+  if (status.ok()) status = backend.stream_synchronize(device(), GMM_STREAM_PER_THREAD);
+  if (status.ok()) return status;
+  MessageGuard message_guard;
+  backend.synchronize(device()).ignore();  // the memory must stay until the fills have ended
+  return status;
 }
 
 Status HeapTransition::restore() {
@@ -204,6 +246,9 @@ void HeapTransition::undo_resume() {
     }
   }
   if (promised) forget_restored(false);
+  for (Extent *extent : added_)
+    if (is_paused(*extent)) leave_gap(*extent);
+  added_.clear();
 }
 
 }  // namespace gmm

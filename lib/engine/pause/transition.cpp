@@ -33,10 +33,10 @@ class Transition : NoCopy {
     return status;
   }
   // Resumes all or nothing, but for extents that gmm_resume_wait() promised, in the heaps that the request names.
-  // `range`: only the extents that it touches, or NULL. UNCHANGED: nothing was paused. is_last: a resume that lacks
-  // memory is not tried again, so the watchers hear of the failure.
-  Status resume(const ByteRange *range, bool is_last, uint64_t *bytes) {
-    const Status status = resume_heaps(range, bytes);
+  // UNCHANGED: nothing was paused. is_last: a resume that lacks memory is not tried again, so the watchers hear of the
+  // failure.
+  Status resume(bool is_last, uint64_t *bytes) {
+    const Status status = resume_heaps(bytes);
     leave_heaps();
     const bool comes_again =
         !is_last && (status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_LIMIT_EXCEEDED);
@@ -101,15 +101,28 @@ class Transition : NoCopy {
   Status run(TransitionProgress &progress, ByDevice::Step step) {
     return ByDevice(context_.core, heaps_).run(progress, step);
   }
-  // Whether the transition changes what is watched: extents in the state and, where there is one, in `within`.
-  bool touches(const WatchTarget &target, bool paused, const ByteRange *within) {
+  // Whether the transition changes what is watched: extents in the state, in the ranges where there are any.
+  bool touches(const WatchTarget &target, bool paused) {
     for (HeapTransition *each : heaps_)
       if (!target.is_range() && each->heap().options().tag == target.tag) return true;
-    for (uintptr_t at = target.range.base; at < target.range.end();) {
+    if (!request_.has_ranges()) return touches_range(target.range, paused);
+    for (uint32_t i = 0; i < request_.range_count; ++i) {
+      const uintptr_t begin = std::max(target.range.base, request_.ranges[i].base);
+      const uintptr_t end = std::min(target.range.end(), request_.ranges[i].end());
+      if (begin < end && touches_range(ByteRange{begin, end - begin}, paused)) return true;
+    }
+    return false;
+  }
+  bool touches_range(ByteRange range, bool paused) {
+    for (uintptr_t at = range.base; at < range.end();) {
       const Extent *extent = context_.core.page_map.find_extent(at);
+      if (extent == nullptr) {  // a gap, or the block was freed
+        if (paused && request_.has_ranges()) return true;
+        at = next_page(at);
+        continue;
+      }
       const Heap *heap = heap_of(region_of(extent));
-      if (heap == nullptr) return false;  // the block was freed
-      if (overlaps(*extent, within) && is_paused(*extent) == paused)
+      if (is_paused(*extent) == paused)
         for (HeapTransition *each : heaps_)
           if (&each->heap() == heap) return true;
       at = end_of(*extent);
@@ -182,7 +195,7 @@ class Transition : NoCopy {
       if (request_.holds()) GMM_TRY(request_.ticket->hold(request_.hold_ms));
       return unchanged("gmm_pause(): no memory of these tags was active.");
     }
-    calls_.select([&](const WatchTarget &target) { return touches(target, false, nullptr); });
+    calls_.select([&](const WatchTarget &target) { return touches(target, false); });
     GMM_TRY(calls_.prepare());
     Status status = detach();
     if (status.ok() && request_.holds()) status = keep_and_hold();
@@ -197,6 +210,7 @@ class Transition : NoCopy {
       if (!status.ok()) heap->undo_pause();
       heap->attach_active();
       *bytes += heap->moved;
+      any = any || heap->has_dropped;
     }
     if (status.ok() && !any && *bytes == 0) return unchanged("gmm_pause(): no memory of these tags was active.");
     return status;
@@ -205,12 +219,12 @@ class Transition : NoCopy {
   // --- A resume ---
 
   // Leaves out the heaps that have no paused memory. CAPTURING: a capture uses one of the tags.
-  Status check_resume(const ByteRange *range) {
+  Status check_resume() {
     Status captured;  // also of heaps without paused memory: the tag is in use
     for (uint64_t i = heaps_.size(); i-- > 0;) {
       bool paused = false;
-      const Status status = heaps_[i]->check_resume(range, &paused);
-      if (captured.ok() && (paused || range == nullptr)) captured = status;
+      const Status status = heaps_[i]->check_resume(&paused);
+      if (captured.ok() && (paused || !request_.has_ranges())) captured = status;
       if (!paused) erase(i);
     }
     return heaps_.empty() ? Status() : captured;
@@ -219,7 +233,7 @@ class Transition : NoCopy {
     lock();
     Status status;
     for (HeapTransition *heap : heaps_) {
-      if (status.ok()) status = heap->plan_resume(nullptr);
+      if (status.ok()) status = heap->plan_resume();
       if (status.ok()) status = heap->take_pages();
     }
     status = hold(status);
@@ -232,9 +246,9 @@ class Transition : NoCopy {
     }
     return status;
   }
-  Status plan_and_restore(const ByteRange *range, bool *any) {
+  Status plan_and_restore(bool *any) {
     for (HeapTransition *heap : heaps_) {
-      GMM_TRY(heap->plan_resume(range));
+      GMM_TRY(heap->plan_resume());
       progress_.add_total(heap->bytes());
       *any = *any || heap->extent_count() != 0;
     }
@@ -242,17 +256,17 @@ class Transition : NoCopy {
     progress_.begin();
     return run(progress_, &HeapTransition::restore);
   }
-  Status resume_heaps(const ByteRange *range, uint64_t *bytes) {
+  Status resume_heaps(uint64_t *bytes) {
     *bytes = 0;
     context_.core.deferred_release.retry(*context_.core.backend);  // mappings that stand where memory comes back
     GMM_TRY(add_named());
-    GMM_TRY(check_resume(range));
-    calls_.select([&](const WatchTarget &target) { return touches(target, true, range); });
+    GMM_TRY(check_resume());
+    calls_.select([&](const WatchTarget &target) { return touches(target, true); });
     calls_.reach_all();
     if (request_.holds()) GMM_TRY(take_pages_and_hold());
     lock();
     bool any = false;
-    const Status status = plan_and_restore(range, &any);
+    const Status status = plan_and_restore(&any);
     for (HeapTransition *heap : heaps_) {
       if (status.ok()) {
         heap->commit_resume();
@@ -278,34 +292,64 @@ class Transition : NoCopy {
   bool is_locked_ = false;
 };
 
+// The driver takes an allocation back whole.
+Status check_range_to_pause(const ByteRange &range, const Block &block, const Extent *extent) {
+  const uintptr_t end = block.base + block.reserved;
+  if (block.elastic == nullptr)
+    return fail(GMM_ERROR_INVALID_KIND,
+                "gmm_pause_range(0x%" PRIxPTR "): only a block of GMM_ALLOC_PAUSED can be paused in part; pause a tag.",
+                range.base);
+  if (range.end() > end)
+    return fail(GMM_ERROR_INVALID_SIZE,
+                "gmm_pause_range(0x%" PRIxPTR "): %" PRIu64 " bytes reach past the block, which ends at 0x%" PRIxPTR
+                "; pass a range of each block.",
+                range.base, range.size, end);
+  const uintptr_t first = extent == nullptr ? range.base & ~(kExtentAlignment - 1) : base_of(*extent);
+  const uintptr_t last = extent == nullptr ? Extents::rounded(range.end()) : end_of(*extent);
+  const bool is_whole = range.base <= first && (range.end() >= last || range.end() >= block.base + block.requested);
+  if (is_whole) return Status();
+  return fail(GMM_ERROR_INVALID_VALUE,
+              "gmm_pause_range(0x%" PRIxPTR ", %" PRIu64 "): the range cuts the driver's allocation from 0x%" PRIxPTR
+              " to 0x%" PRIxPTR "; pass whole ones, as gmm_query() tells them.",
+              range.base, range.size, first, last);
+}
+
 }  // namespace
 
 Status Pauser::pause(const PauseRequest &request, uint64_t *bytes) {
-  return Transition(*this, request, "gmm_pause()").pause(bytes);
+  return Transition(*this, request, request.has_ranges() ? "gmm_pause_range()" : "gmm_pause()").pause(bytes);
 }
 
 Status Pauser::resume(const PauseRequest &request, bool is_last, uint64_t *bytes) {
-  return Transition(*this, request, "gmm_resume()").resume(nullptr, is_last, bytes);
+  const char *function = request.has_ranges() ? "gmm_resume_range()" : "gmm_resume()";
+  return Transition(*this, request, function).resume(is_last, bytes);
 }
 
-Status Pauser::resume_range(const void *address, uint64_t size, bool is_last, uint64_t *bytes) {
-  const ByteRange range{reinterpret_cast<uintptr_t>(address), size};
-  Vector<gmm_tag> tags(core.allocator);  // that have memory in the range
-  for (uintptr_t at = range.base; at < range.end();) {
-    const Extent *extent = core.page_map.find_extent(at);
-    const HeapVisit visit(heaps, heap_of(region_of(extent)));
-    if (visit.heap == nullptr)
-      return fail(GMM_ERROR_UNKNOWN_POINTER,
-                  "gmm_resume_range(%p, %" PRIu64 "): 0x%" PRIxPTR " is not memory of this context.", address, size,
-                  at);
-    at = end_of(*extent);
-    const gmm_tag tag = visit.heap->options().tag;
-    if (std::find(tags.begin(), tags.end(), tag) == tags.end() && !tags.push_back(tag)) return no_memory_for_plan();
+Status Pauser::add_tags(bool is_pause, PauseRequest *request, Vector<gmm_tag> *tags) {
+  for (uint32_t i = 0; i < request->range_count; ++i) {
+    const ByteRange &range = request->ranges[i];
+    for (uintptr_t at = range.base; at < range.end();) {
+      const Extent *extent = core.page_map.find_extent(at);
+      Block block;
+      const bool in_block = (extent == nullptr || is_pause) && find_block(core, reinterpret_cast<void *>(at), &block);
+      const HeapVisit visit(heaps, in_block ? block.heap : is_pause ? nullptr : heap_of(region_of(extent)));
+      if (visit.heap == nullptr)
+        return fail(GMM_ERROR_UNKNOWN_POINTER,
+                    "The range at 0x%" PRIxPTR " of %" PRIu64 " bytes: 0x%" PRIxPTR
+                    " is not memory of this context; pass parts of live blocks.",
+                    range.base, range.size, at);
+      if (is_pause) GMM_TRY(check_range_to_pause(range, block, extent));
+      at = extent == nullptr ? next_page(at) : end_of(*extent);
+      const gmm_tag tag = visit.heap->options().tag;
+      if (std::find(tags->begin(), tags->end(), tag) == tags->end() && !tags->push_back(tag))
+        return no_memory_for_plan();
+    }
   }
-  PauseRequest request;
-  request.tags = tags.data();
-  request.count = static_cast<uint32_t>(tags.size());
-  return Transition(*this, request, "gmm_resume_range()").resume(&range, is_last, bytes);
+  if (request->has_ranges()) {
+    request->tags = tags->data();
+    request->count = static_cast<uint32_t>(tags->size());
+  }
+  return Status();
 }
 
 }  // namespace gmm

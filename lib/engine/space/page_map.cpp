@@ -34,6 +34,10 @@ bool PageMap::init() {
 }
 
 PageMap::~PageMap() {
+  for (Sparse *each = sparse_.load(std::memory_order_relaxed), *next; each != nullptr; each = next) {
+    next = each->next;
+    allocator_.deallocate(each, sizeof(Sparse));
+  }
   if (root_ == nullptr) return;
   for (uint64_t i = 0; i < uint64_t{1} << kRootBits; ++i) {
     Leaf *leaf = root_[i].load(std::memory_order_relaxed);
@@ -45,6 +49,24 @@ PageMap::~PageMap() {
     give_back(allocator_, leaf, sizeof(Leaf));
   }
   give_back(allocator_, root_, kRootSize);
+}
+
+bool PageMap::add_sparse(Span *span) {
+  for (Sparse *each = sparse_.load(std::memory_order_acquire); each != nullptr; each = each->next) {
+    Span *none = nullptr;
+    if (each->span.compare_exchange_strong(none, span, std::memory_order_acq_rel)) return true;
+  }
+  void *memory = allocator_.allocate(sizeof(Sparse), alignof(Sparse));
+  if (memory == nullptr) return false;
+  Sparse *made = ::new (memory) Sparse{span, sparse_.load(std::memory_order_relaxed)};
+  while (!sparse_.compare_exchange_weak(made->next, made, std::memory_order_acq_rel)) {
+  }
+  return true;
+}
+
+void PageMap::remove_sparse(const Span *span) {
+  for (Sparse *each = sparse_.load(std::memory_order_acquire); each != nullptr; each = each->next)
+    if (each->span.load(std::memory_order_relaxed) == span) each->span.store(nullptr, std::memory_order_release);
 }
 
 bool PageMap::prepare(uintptr_t base, uint64_t size) {

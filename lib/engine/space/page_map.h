@@ -9,6 +9,9 @@
 // and tables are added by compare-and-swap and stay until the map goes. A map of free runs that marks two entries
 // halved the price; live spans only, with linked neighbours, was cheaper still.
 //
+// A sparse span is a block of GMM_ALLOC_PAUSED, of which a TiB would have 524,288 pages. Its first page and those with
+// an extent are entered, and find_sparse() serves the others.
+//
 // A lookup of a live block is stable while its neighbours change: they touch entries and bits of their own granules
 // only.
 #ifndef GMM_ENGINE_SPACE_PAGE_MAP_H
@@ -58,6 +61,18 @@ class PageMap : NoCopy {
     }
     return true;
   }
+
+  // Finds a sparse span at any of its addresses, in time that grows with their number.
+  Span *find_sparse(uintptr_t address) const {
+    for (const Sparse *each = sparse_.load(std::memory_order_acquire); each != nullptr; each = each->next) {
+      Span *span = each->span.load(std::memory_order_acquire);
+      if (span != nullptr && address - span->begin() < span->bytes()) return span;
+    }
+    return nullptr;
+  }
+  // False when there is no memory.
+  [[nodiscard]] bool add_sparse(Span *span);
+  void remove_sparse(const Span *span);
 
   // Makes room for all that a region's range may need, so that set() cannot fail. False when there is no memory.
   [[nodiscard]] bool prepare(uintptr_t base, uint64_t size);
@@ -129,10 +144,17 @@ class PageMap : NoCopy {
   static void set_in_table(Table *table, uint32_t first, uint32_t past, Span *span, bool starts, bool each);
   void set_pages(uintptr_t base, uint64_t size, Span *span, bool each);
 
+  // They stay until the map goes, and those without a span are used again.
+  struct Sparse {
+    std::atomic<Span *> span;
+    Sparse *next;
+  };
+
   static constexpr uint64_t kRootSize = sizeof(std::atomic<Leaf *>) << kRootBits;
 
   const HostAllocator allocator_;
   std::atomic<Leaf *> *root_ = nullptr;
+  std::atomic<Sparse *> sparse_{nullptr};
 };
 
 }  // namespace gmm

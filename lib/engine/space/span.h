@@ -107,9 +107,13 @@ struct Region : Link<HeapRegions> {
   bool exportable = false;        // its memory can be exported, whatever the backend
   bool whole = false;             // one driver allocation: the region ends with it
   std::atomic<bool> comm{false};  // VMM, for network libraries
-  uint32_t peers = 0;             // VMM: devices beside the heap's that have access
-  uint64_t live_spans = 0;        // slabs and large blocks
-  uint64_t listed_free = 0;       // of a plain kind: bytes in listed free runs
+  // VMM: of a block of GMM_ALLOC_PAUSED. Only what was taken of it has extents; the gaps between them are neither
+  // charged nor counted.
+  std::atomic<bool> elastic{false};
+  std::atomic<uint64_t> active{0};  // elastic: bytes of extents that are not paused, as of the last transition
+  uint32_t peers = 0;               // VMM: devices beside the heap's that have access
+  uint64_t live_spans = 0;          // slabs and large blocks
+  uint64_t listed_free = 0;         // of a plain kind: bytes in listed free runs
 };
 
 inline Region *region_of(const Extent *extent) {
@@ -138,6 +142,9 @@ enum class SpanState : uint32_t {
 // Bit 63 of a slot: gmm_record_use() named further streams, or the block is exported or has a name. A free then takes
 // the heap's lock.
 inline constexpr uint64_t kUsedElsewhere = uint64_t{1} << 63;
+// Bit 62: a block of GMM_ALLOC_PAUSED. It has bit 63, too.
+inline constexpr uint64_t kElastic = uint64_t{1} << 62;
+inline uint64_t bytes_of_slot(uint64_t slot) { return slot & ~(kUsedElsewhere | kElastic); }
 
 // Aligned, so that a thread that uses one span does not slow another one down at the next.
 struct alignas(64) Span : Link<SpanOrder> {
@@ -196,6 +203,11 @@ void for_each_span(Region &region, Fn fn) {
     next = span->after;
     fn(*span);
   }
+}
+
+template <typename Fn>
+void for_each_extent(Region &region, Fn fn) {
+  for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent)) fn(*extent);
 }
 
 // A free block on its way: its slot is 0, and no list of the heap knows it.

@@ -25,7 +25,7 @@ gmm_device location_of(const Extent &extent, const HeapOptions &options) {
 bool Snapshot::copy_span(Span &span, Heap &of, bool paused) {
   const uint32_t count = !span.live() ? 0 : span.is_slab_object ? span.block_count.load(std::memory_order_relaxed) : 1;
   for (uint32_t i = 0; i < count; ++i) {
-    const uint64_t size = span.slot(i).load(std::memory_order_relaxed) & ~kUsedElsewhere;
+    const uint64_t size = bytes_of_slot(span.slot(i).load(std::memory_order_relaxed));
     if (size == 0) continue;
     const uintptr_t block = span.block(i);
     Name name = {};
@@ -65,7 +65,8 @@ Status Snapshot::copy_heap(Heap &heap, const Tag &tag, bool waits) {
                                                 location_of(*extent, options), extent->mapped});
     for_each_span(region, [&](Span &span) {
       const Extent *extent = heap.core().page_map.find_extent(span.begin());
-      good = good && copy_span(span, heap, extent != nullptr && is_paused(*extent));
+      const bool paused = region.elastic ? region.active == 0 : extent != nullptr && is_paused(*extent);
+      good = good && copy_span(span, heap, paused);
     });
   });
   copy.extents_end = extents_.size();

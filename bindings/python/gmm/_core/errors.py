@@ -85,10 +85,12 @@ def size(count):
 
 
 _CONSTANTS = {
-    "GMM_ALLOC_COMM": "comm=True", "GMM_ALLOC_DEDICATED": "dedicated=True", "GMM_DECOMMIT_NEVER": "None",
+    "GMM_ALLOC_COMM": "comm=True", "GMM_ALLOC_DEDICATED": "dedicated=True", "GMM_ALLOC_PAUSED": "paused=True",
+    "GMM_DECOMMIT_NEVER": "None",
     "GMM_DEVICE_HOST": "HOST", "GMM_EVENT_SHARED": "ipc=True", "GMM_HEAP_EXPORTABLE": "exportable=True",
     "GMM_PAUSE_DROP": "contents=Contents.DROP", "GMM_PAUSE_FORCE": "force=True", "GMM_PAUSE_HOLD": "hold=",
-    "GMM_PAUSE_NO_WRITES": "no_writes=True", "GMM_RESUME_RETAIN": "retain=True", "GMM_TAG_CHECKSUM": "checksum=True",
+    "GMM_PAUSE_NO_WRITES": "no_writes=True", "GMM_RESUME_RETAIN": "retain=True",
+    "GMM_RESUME_ZERO": "zero=True", "GMM_TAG_CHECKSUM": "checksum=True",
     "GMM_TAG_DEFAULT": "DEFAULT_TAG"}
 #: Prefixes of the constants of an enumeration.
 _ENUMERATIONS = {"GMM_KIND_": "Kind.", "GMM_FD_": "FdType.", "GMM_ADVISE_": "Advice.", "GMM_CONTENTS_": "Contents.",

@@ -8,6 +8,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
 
@@ -65,6 +66,13 @@ final class Struct {
         ByteBuffer list = list(16 * pairs.size());
         pairs.forEach((number, bytes) -> list.putInt(number).putInt(0).putLong(bytes));
         put(at, countAt, pairs.size(), list);
+    }
+
+    /** A pointer to pairs of an address and bytes, and their count. */
+    void put(int at, int countAt, List<long[]> ranges) {
+        ByteBuffer list = list(16 * ranges.size());
+        ranges.forEach(range -> list.putLong(range[0]).putLong(range[1]));
+        put(at, countAt, ranges.size(), list);
     }
 
     private void put(int at, int countAt, int count, ByteBuffer list) {
