@@ -135,6 +135,8 @@ static gmm_result step(struct player *player, gmm_alloc_desc *desc, const struct
   desc->stream = stream;
   /* The trace may have an alignment that this kind does not offer. */
   desc->alignment = event->log2_alignment <= 21 ? (uint64_t)(event->log2_alignment != 0) << event->log2_alignment : 0;
+  desc->flags = event->log2_alignment == TRACE_BORN_PAUSED ? GMM_ALLOC_PAUSED : 0;
+  if (desc->flags != 0) desc->kind = GMM_KIND_VMM;
   return gmm_alloc(player->context, event->size, desc, block);
 }
 

@@ -387,6 +387,22 @@ CASE(names_are_in_it) {
   unlink(path);
 }
 
+// A replay reserves it, too.
+VMM_CASE(a_block_is_born_paused) {
+  new_path();
+  MUST(gmm_trace_begin(context, path, NULL));
+  char *block = ALLOC_FLAGS((uint64_t)1 << 40, GMM_ALLOC_PAUSED);
+  OK(gmm_resume_range(context, block, 1, NULL));
+  FREE(block);
+  OK(gmm_trace_end(context));
+  read_trace(1, 1, (uint64_t)1 << 40, 0);
+  unsigned seen = 0;
+  for (size_t i = 0; i < file.count; ++i)
+    seen += file.events[i].type == TRACE_ALLOC && file.events[i].log2_alignment == TRACE_BORN_PAUSED;
+  CHECK_EQUAL(seen, 1);
+  unlink(path);
+}
+
 CASE(a_full_disk_is_reported) {
   if (access("/dev/full", W_OK) != 0) SKIP("no /dev/full here");
   RESULT(gmm_trace_begin(context, "/dev/full", NULL), GMM_ERROR_IO);

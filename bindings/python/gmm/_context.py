@@ -21,7 +21,7 @@ from gmm._core.ticket import Pausing, Scope, wait_in_slices
 from gmm._core.values import (
     BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, SnapshotInfo, Statistics,
     TagInfo, WatchInfo, backup_desc, compact_desc, context_desc, event_desc, heap_desc, ipc_desc, ipc_fd_desc,
-    ipc_import_desc, pin_desc, scope_desc, stream_desc, tag_desc, trace_desc, watch_desc)
+    ipc_import_desc, pause_desc, pin_desc, scope_desc, stream_desc, tag_desc, trace_desc, watch_desc)
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -276,6 +276,23 @@ class Context(Pausing, native.Handle):
     def resume_range(self, address: Address, size: int) -> int:
         """Resumes the memory of a range, and what shares pages of the driver with it. Returns the bytes taken."""
         return native.gmm_resume_range(self, address, size)[1]
+
+    def resume_ranges(self, ranges: Iterable[tuple[int, int]], *, zero: bool = False) -> int:
+        """Resumes parts of memory, each an (address, size): all or none. Returns the bytes taken.
+
+        Parts of blocks of alloc(paused=True) get memory where they have none. zero: new pages read as zero.
+        """
+        context, options = self._options(())
+        return native.gmm_resume(context, pause_desc(**options, ranges=list(ranges), zero=zero))[1]
+
+    def pause_ranges(self, ranges: Iterable[tuple[int, int]], *, force: bool = False,
+                     contents: ContentsLike | None = None) -> int:
+        """Takes the memory of parts of blocks of alloc(paused=True): all or none. Returns the bytes released.
+
+        Each part is an (address, size) of whole pages of 2 MiB, and of whole pieces of what was taken at once.
+        """
+        context, options = self._options((), force=force, contents=contents)
+        return native.gmm_pause(context, pause_desc(**options, ranges=list(ranges)))[1]
 
     def wait_ready(self, address: Address, size: int, timeout: float | None = None) -> bool:
         """Waits until another caller's resume has made the range usable. False after timeout seconds.

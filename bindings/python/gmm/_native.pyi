@@ -50,7 +50,8 @@ class View:
 class _Alloc(Protocol):
     def __call__(
         self, size: int, kind: KindLike = 1, *, device: int = 0, tag: TagLike = 0, stream: Any = None,
-        alignment: int = 0, dedicated: bool = False, comm: bool = False, zero: bool = False, name: str | None = None
+        alignment: int = 0, dedicated: bool = False, comm: bool = False, zero: bool = False, paused: bool = False,
+        name: str | None = None
     ) -> Buffer: ...
 
 alloc: _Alloc

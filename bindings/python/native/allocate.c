@@ -16,10 +16,11 @@ enum {
   DEDICATED,
   COMM,
   ZERO,
+  PAUSED,
   ARGUMENTS
 };
-static const char *const argument_names[ARGUMENTS] = {"size", "stream",    "name",      "kind", "device",
-                                                      "tag",  "alignment", "dedicated", "comm", "zero"};
+static const char *const argument_names[ARGUMENTS] = {"size",      "stream",    "name", "kind", "device", "tag",
+                                                      "alignment", "dedicated", "comm", "zero", "paused"};
 static PyObject *interned[ARGUMENTS];
 
 static int argument_of(int taken, PyObject *name) {
@@ -95,7 +96,8 @@ static int describe(Handle *context, PyObject *const *values, gmm_alloc_desc *de
   if (values[ALIGNMENT] && number_64(values[ALIGNMENT], &desc->alignment) < 0) return -1;
   if (to_flag(values[DEDICATED], GMM_ALLOC_DEDICATED, &desc->flags) < 0) return -1;
   if (to_flag(values[COMM], GMM_ALLOC_COMM, &desc->flags) < 0) return -1;
-  if ((desc->flags & GMM_ALLOC_COMM) && !kind) desc->kind = GMM_KIND_VMM;
+  if (to_flag(values[PAUSED], GMM_ALLOC_PAUSED, &desc->flags) < 0) return -1;
+  if ((desc->flags & (GMM_ALLOC_COMM | GMM_ALLOC_PAUSED)) && !kind) desc->kind = GMM_KIND_VMM;
   return to_flag(values[ZERO], GMM_ALLOC_ZERO, &desc->flags);
 }
 

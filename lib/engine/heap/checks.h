@@ -9,7 +9,8 @@
 //               so for DEVICE memory of a GPU (base/nvtx.h)
 //
 // While Core::checks names any, the gate is kGateChecked: each alloc and free takes the slow path, which calls these
-// functions. The memory of a graph is not checked, nor that of GMM_ALLOC_PAUSED. A tool takes the place of red zones and poison.
+// functions. The memory of a graph is not checked, nor that of GMM_ALLOC_PAUSED. A tool takes the place of red zones
+// and poison.
 //
 // Invariants:
 //  - Work that is queued on a stream may still use memory that is free there. So the processor fills or reads memory,

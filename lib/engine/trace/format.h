@@ -10,8 +10,8 @@
  *
  * A short record is an event of a block of memory. Its first word has, from bit 0: 4 bits of the type, the stream's
  * slot (4), the time since the record before (16), the address without its lowest 8 bits, which are 0 (40). An alloc
- * has a second word: the size (48), the heap's slot (8), log2 of the requested alignment (6; 0: none),
- * GMM_ALLOC_DEDICATED (1), GMM_ALLOC_ZERO (1).
+ * has a second word: the size (48), the heap's slot (8), log2 of the requested alignment (6; 0: none;
+ * TRACE_BORN_PAUSED: GMM_ALLOC_PAUSED), GMM_ALLOC_DEDICATED (1), GMM_ALLOC_ZERO (1).
  *
  * A long record has in its first word, from bit 0: TRACE_LONG (8), the type (8), the size of the record in words (8).
  * The second word is the whole time; values follow. It says its size, so a reader skips types that it does not know and
@@ -51,6 +51,7 @@ enum {
   TRACE_NAME_BYTES = 64,
   TRACE_TEXT_BYTES = 512,
   TRACE_STREAM_SLOTS = 16,
+  TRACE_BORN_PAUSED = 32,
   TRACE_HEAP_SLOTS = 256,
   TRACE_LONG = 15
 };

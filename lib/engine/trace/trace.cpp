@@ -316,7 +316,9 @@ inline void Trace::put_changes(TraceBuffer &buffer, uint64_t time, Heap &heap) {
 inline void Trace::put_alloc(TraceBuffer &buffer, uint64_t time, const Heap &heap, const void *memory, uint64_t size,
                              uint64_t alignment, uint32_t flags, gmm_stream stream) {
   const uint64_t first = short_record(buffer, TRACE_ALLOC, time, memory, stream);
-  const uint64_t log2_alignment = alignment > 1 ? static_cast<uint64_t>(std::countr_zero(alignment)) : 0;
+  const uint64_t log2_alignment = (flags & GMM_ALLOC_PAUSED) != 0 ? uint64_t{TRACE_BORN_PAUSED}
+                                  : alignment > 1                 ? static_cast<uint64_t>(std::countr_zero(alignment))
+                                                                  : 0;
   buffer.at[1] = size | heap.fast.serial % TRACE_HEAP_SLOTS << 48 | log2_alignment << 56 |
                  uint64_t{(flags & GMM_ALLOC_DEDICATED) != 0} << 62 | uint64_t{(flags & GMM_ALLOC_ZERO) != 0} << 63;
   std::atomic_signal_fence(std::memory_order_release);

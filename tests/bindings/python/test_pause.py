@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from checks import refused
-from conftest import open_context
+from conftest import need, open_context
 
 import gmm
 from gmm import Contents, Kind, State
@@ -170,3 +170,19 @@ def test_a_context_waits_for_its_tickets():
     context.close()
     waiter.join(SECONDS)
     assert not waiter.is_alive() and buffer.closed and ticket.closed and ticket.result() >= SIZE
+
+
+def test_parts_of_a_block_that_is_born_paused(context):
+    need(context, gmm.Capability.PAUSE, Kind.VMM)
+    page = 2 * MIB
+    buffer = context.alloc(1 << 40, paused=True)
+    first, last = (buffer.address, page), (buffer.address + (1 << 40) - page, page)
+    assert context.query(buffer).state == State.PAUSED
+    assert context.resume_ranges([first, last], zero=True) == 2 * page
+    assert context.resume_ranges([first]) == 0
+    buffer.fill(7, offset=0, size=page)
+    assert context.pause_ranges([first], contents=Contents.HOST) == page
+    assert context.resume_range(*first) == page
+    assert context.pause_ranges([last, first], contents=Contents.DROP) == 2 * page
+    refused(gmm.InvalidValueError, lambda: context.resume_ranges([first, first]), match="overlap")
+    buffer.close()
