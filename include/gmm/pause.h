@@ -258,8 +258,8 @@ GMM_API gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, 
  * Pauses a part of a block of ::GMM_ALLOC_PAUSED.
  *
  * Without kept contents the part is as it was born: gmm_resume() of the tag does not bring it back, and
- * gmm_resume_range() takes new memory. With kept contents both bring it back. Of a part that is paused, contents that
- * the call drops go.
+ * gmm_resume_range() takes new memory. With kept contents, and where an import has the memory, both bring it back. Of a
+ * part that is paused, contents that the call drops go.
  *
  * @param address  in the block; the range holds whole driver allocations, as gmm_query() tells them.
  * @param size  bytes, at least 1; the last may be that of the block.

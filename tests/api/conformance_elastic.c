@@ -183,6 +183,26 @@ VMM_CASE(wrong_ranges_change_nothing) {
   RESULT(gmm_pause_range(context, block, 4 * PAGE, 0, NULL), GMM_ERROR_UNKNOWN_POINTER);
 }
 
+VMM_CASE(an_import_keeps_its_part) {
+  char *block = reserve(2 * PAGE, make_tag("imported", GMM_CONTENTS_DROP));
+  OK(gmm_resume_range(context, block, 2 * PAGE, NULL));
+  if (query(block).ipc_routes == 0) SKIP("the memory cannot be shared");
+  gmm_ipc_handle handle;
+  void *imported = NULL;
+  uint64_t bytes = 0;
+  MUST(gmm_ipc_export(context, block, &handle));
+  MUST(gmm_ipc_import(context, &handle, NULL, &imported));
+  OK(gmm_pause_range(context, block, 2 * PAGE, 0, &bytes));
+  CHECK_EQUAL(bytes, 2 * PAGE);
+  OK(gmm_resume(context, NULL, &bytes));
+  CHECK_EQUAL(bytes, 2 * PAGE);
+  OK(gmm_ipc_close(context, imported));
+  OK(gmm_pause_range(context, block, 2 * PAGE, 0, NULL));
+  check_counted(0, 0);
+  RESULT(gmm_resume(context, NULL, NULL), GMM_UNCHANGED);
+  RESULT(gmm_resume_wait(context, block, 4 * PAGE, 0), GMM_ERROR_UNKNOWN_POINTER);
+}
+
 VMM_CASE(addresses_may_run_out) {
   enum { MOST = 4 };  // of 64 TiB each: more than a process has
   void *all[MOST + 1] = {NULL};

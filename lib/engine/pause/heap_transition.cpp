@@ -39,7 +39,8 @@ Status ReadySignal::wait(const Core &core, const void *address, uint64_t size, u
     const bool has_gap = !core.page_map.for_each_extent(begin, end, look);
     paused = paused || has_gap;
     Block block;
-    if (has_gap && (!find_block(core, address, &block) || block.elastic == nullptr))
+    if (has_gap &&
+        (!find_block(core, address, &block) || block.elastic == nullptr || end > block.base + block.reserved))
       return fail(GMM_ERROR_UNKNOWN_POINTER,
                   "gmm_resume_wait(%p, %" PRIu64 "): the range is not memory of this context, or was freed.", address,
                   size);

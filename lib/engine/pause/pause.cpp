@@ -179,7 +179,10 @@ Status HeapTransition::commit_pause() {
   moved = bytes - foreign.believed();
   has_dropped = request_.has_ranges() && contents_ == GMM_CONTENTS_DROP;
   if (!has_dropped) return Status();
-  for_each_asked([&](Extent &extent) { leave_gap(extent); });
+  // What importers have must be found when they close it.
+  for_each_asked([&](Extent &extent) {
+    if (extent.importers.load(std::memory_order_acquire) == 0) leave_gap(extent);
+  });
   extents_.clear();
   return Status();
 }
