@@ -9,6 +9,7 @@
 #include "base/barrier.h"
 #include "base/process.h"
 #include "base/thread.h"
+#include "engine/heap/block.h"
 #include "engine/heap/thread_cache.h"
 #include "engine/trace/snapshot.h"
 
@@ -357,7 +358,10 @@ void Trace::lived(Heap &heap, const Snapshot &copy) {
     record([&](TraceBuffer &buffer) {
       put_changes(buffer, begin_time_, heap);
       put(buffer, TRACE_LIVE, begin_time_, {});
-      put_alloc(buffer, begin_time_, heap, memory, size, 0, 0, GMM_STREAM_DEFAULT);
+      Block block;
+      const bool is_elastic = find_block(heap.core(), memory, &block) && block.elastic != nullptr;
+      const uint32_t flags = is_elastic ? uint32_t{GMM_ALLOC_PAUSED} : 0;
+      put_alloc(buffer, begin_time_, heap, memory, size, 0, flags, GMM_STREAM_DEFAULT);
     });
     if (*name != '\0')
       record([&](TraceBuffer &buffer) { put(buffer, TRACE_BLOCK_NAME, begin_time_, {number_of(memory)}, name); });
