@@ -388,31 +388,33 @@ static void pattern_done(uint8_t *bytes) {
     free(bytes);
 }
 
-// Within PATTERN_PAGE bytes the pattern repeats after PATTERN_ROW. A run writes and checks hundreds of MiB, so rows are
-// copied and compared whole.
-enum { PATTERN_ROW = 256, PATTERN_PAGE = 4096 };
+// Within PATTERN_PAGE bytes each byte is 31 more than the one before it. So every page is a part of one table, whose
+// byte of value v has the index 223 v: 223 * 31 is 1 modulo 256. Runs write and check GiB, so pages are taken whole.
+enum { PATTERN_PAGE = 4096 };
+static uint8_t pattern_table[PATTERN_PAGE + 256];
+static pthread_once_t pattern_once = PTHREAD_ONCE_INIT;
 
-static void pattern_row(uint64_t i, uint32_t seed, uint8_t row[PATTERN_ROW]) {
-  for (unsigned k = 0; k < PATTERN_ROW; ++k) row[k] = pattern_at(i + k, seed);
+static void make_pattern_table(void) {
+  for (unsigned k = 0; k < sizeof pattern_table; ++k) pattern_table[k] = (uint8_t)(k * 31);
+}
+static const uint8_t *pattern_page(uint64_t i, uint32_t seed) {
+  pthread_once(&pattern_once, make_pattern_table);
+  return pattern_table + (uint8_t)(pattern_at(i, seed) * 223);
 }
 
 void fill_pattern(void *memory, uint64_t size, uint32_t seed) {
-  uint8_t *bytes = memory, row[PATTERN_ROW];
-  for (uint64_t i = 0; i < size; i += PATTERN_ROW) {
-    if (i % PATTERN_PAGE == 0) pattern_row(i, seed, row);
-    memcpy(bytes + i, row, size - i < PATTERN_ROW ? size - i : PATTERN_ROW);
-  }
+  for (uint64_t i = 0; i < size; i += PATTERN_PAGE)
+    memcpy((uint8_t *)memory + i, pattern_page(i, seed), size - i < PATTERN_PAGE ? size - i : PATTERN_PAGE);
 }
 
 uint64_t pattern_length(const void *memory, uint64_t size, uint32_t seed) {
   const uint8_t *bytes = memory;
-  uint8_t row[PATTERN_ROW];
-  for (uint64_t i = 0; i < size; i += PATTERN_ROW) {
-    if (i % PATTERN_PAGE == 0) pattern_row(i, seed, row);
-    const uint64_t length = size - i < PATTERN_ROW ? size - i : PATTERN_ROW;
-    if (memcmp(bytes + i, row, length) == 0) continue;
+  for (uint64_t i = 0; i < size; i += PATTERN_PAGE) {
+    const uint8_t *const page = pattern_page(i, seed);
+    const uint64_t length = size - i < PATTERN_PAGE ? size - i : PATTERN_PAGE;
+    if (memcmp(bytes + i, page, length) == 0) continue;
     for (uint64_t k = 0; k < length; ++k)
-      if (bytes[i + k] != row[k]) return i + k;
+      if (bytes[i + k] != page[k]) return i + k;
   }
   return size;
 }

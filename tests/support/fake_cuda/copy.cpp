@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "stream.h"
 
@@ -131,6 +132,28 @@ CUresult carry_out(const Request &r, int device, const std::shared_ptr<char[]> &
   return CUDA_SUCCESS;
 }
 
+// A copy of pageable memory. The buffer of the copy before is taken again where it is large enough, as the address
+// sanitizer's allocator takes new pages for each, and a fault for each of them takes longer than the copy.
+std::shared_ptr<char[]> stage(uintptr_t from, size_t size) {
+  struct Kept {
+    std::mutex mutex;
+    std::unique_ptr<char[]> bytes;
+    size_t size = 0;
+  };
+  static Kept &kept = *new Kept;  // streams of the driver outlive static objects
+  std::unique_lock<std::mutex> guard(kept.mutex);
+  if (kept.size < size) kept.bytes.reset(new char[kept.size = size]);
+  const size_t capacity = std::exchange(kept.size, 0);
+  std::shared_ptr<char[]> bytes(kept.bytes.release(), [capacity](char *done) {
+    std::lock_guard<std::mutex> guard(kept.mutex);
+    kept.bytes.reset(done);
+    kept.size = capacity;
+  });
+  guard.unlock();
+  memcpy(bytes.get(), reinterpret_cast<const char *>(from), size);
+  return bytes;
+}
+
 CUresult queue(const Request &r, CUstream handle, std::unique_lock<std::mutex> &lock) {
   FAKE_CUDA_CONTEXT(context);
   FAKE_CUDA_STREAM(stream, handle);
@@ -142,11 +165,9 @@ CUresult queue(const Request &r, CUstream handle, std::unique_lock<std::mutex> &
     if (CUresult wrong = check(r.from, r.size, false, r.from_needs, device, &from_where)) return wrong;
   if (r.waits)
     if (CUresult unsafe = refuse_during_capture()) return unsafe;
-  std::shared_ptr<char[]> staged;  // bytes of pageable memory on their way
-  if (!r.waits && !stream->capture && from_where == Where::pageable && to_where != Where::pageable) {
-    staged.reset(new char[r.size]);
-    memcpy(staged.get(), reinterpret_cast<const char *>(r.from), r.size);
-  }
+  std::shared_ptr<char[]> staged;
+  if (!r.waits && !stream->capture && from_where == Where::pageable && to_where != Where::pageable)
+    staged = stage(r.from, r.size);
   if (CUresult wrong = enqueue(stream, [r, device, staged] { return carry_out(r, device, staged); })) return wrong;
   if (stream->capture) return CUDA_SUCCESS;
   // Within a device nothing waits on the host; into pageable memory every copy does.
