@@ -362,7 +362,8 @@ def test_ctrl_c_at_each_point_of_a_transition(tmp_path):
 
     Each handler catches a failure as it catches an interrupt.
     """
-    run_drop_in(tmp_path, VLLM, ENGINE + """
+    # Small blocks, as their contents are copied and compared at each point.
+    run_drop_in(tmp_path, VLLM, ENGINE.replace("16", "2").replace("20", "4") + """
 turns = allocator._library.turns
 
 def each(operation, check):
@@ -384,14 +385,14 @@ def each(operation, check):
         seen = (k, asleep, active, state())
         assert state() == (LeaseState.IDLE if len(asleep) == 2 else LeaseState.IN_USE), seen
         # Memory that sleeps is no offer, other memory is one.
-        assert len(asleep) == 2 or len(asleep) == (active < 20 * MIB), seen
+        assert len(asleep) == 2 or len(asleep) == (active < 4 * MIB), seen
         assert allocator._tags["weights"] in asleep or holds(weights, 42), seen
         check()
     assert k > 20
 
 def wake():
     allocator.wake_up()
-    assert state() == LeaseState.IN_USE and lease.info().active_bytes >= 36 * MIB and holds(weights, 42)
+    assert state() == LeaseState.IN_USE and lease.info().active_bytes >= 6 * MIB and holds(weights, 42)
 
 def sleep():
     allocator.sleep(("weights", "kv_cache"))

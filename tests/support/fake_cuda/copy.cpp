@@ -35,8 +35,6 @@ CUresult check(uintptr_t address, size_t size, bool write, Needs needs, int devi
 
 off_t offset_in_file(const Piece &piece, size_t at) { return piece.data + at - piece.backing->alias; }
 
-bool is_zero(const char *bytes, size_t size) { return bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0; }
-
 constexpr size_t kPart = 64 << 10;
 
 // All of them, or false. Where the program has a limit for files, a write past it would end the program. Parts of zeros

@@ -42,9 +42,8 @@ CUresult find_zeros(uintptr_t ranges, uint64_t count, int device) {
       if (translate(list[i].base, list[i].size, false, device, &pieces, &where) || where == Where::pageable)
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
-    for (Piece &piece : pieces)
-      for (size_t at = 0; at < piece.size && !list[i].nonzero; at++)
-        if (piece.data[at]) list[i].nonzero = 1;
+    for (const Piece &piece : pieces)
+      if (!is_zero(piece.data, piece.size)) list[i].nonzero = 1;
   }
   return CUDA_SUCCESS;
 }

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -206,6 +207,7 @@ struct Piece {
   size_t size;
   std::shared_ptr<Backing> backing;
 };
+inline bool is_zero(const char *bytes, size_t size) { return *bytes == 0 && memcmp(bytes, bytes + 1, size - 1) == 0; }
 enum class Where { pageable, pinned, managed, device };
 // Where [address, address + size) really is, for work on `device`. The lock is held.
 CUresult translate(uintptr_t address, size_t size, bool write, int device, std::vector<Piece> *out, Where *where);
