@@ -131,7 +131,8 @@ interop beside numba numba.cuda 200
 apart=() found=
 for path in "$build"/tests/api/*; do
   name=${path##*/}
-  case $name in *.p | *.def | gmm_hpp_throwing) continue ;; esac # the cases of the last are in gmm_hpp_throwing_20
+  # gmm_hpp_throwing_20 has the cases of gmm_hpp_throwing. Others start the rest.
+  case $name in *.p | *.def | *.so | gmm_hpp_throwing | pool_mistakes*) continue ;; esac
   [ -x "$path" ] && [ -f "$path" ] || continue
   found=1
   case $name in
@@ -140,6 +141,10 @@ for path in "$build"/tests/api/*; do
       for ((i = 0; i < gpus; ++i)); do
         beside "interface: $name$([ "$gpus" = 1 ] || echo " $i")" $((150 * gpus)) env CHECK_DEVICE=$i "$path"
       done
+      ;;
+    nvtx_ranges*)
+      tools=("$build"/tests/api/libnvtx_tool*.so)
+      beside "interface: ${name%%__*}" $((150 * gpus)) env NVTX_INJECTION64_PATH="${tools[0]}" "$path"
       ;;
     *) beside "interface: $name" $((150 * gpus)) "$path" ;;
   esac

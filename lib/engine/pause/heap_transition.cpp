@@ -22,6 +22,8 @@ uint64_t kept_bytes(Heap &heap) {
 void ReadySignal::announce(Extent &extent) {
   LockGuard guard(mutex);
   extent.state.store(ExtentState::kRestored, std::memory_order_release);
+  Region &region = *region_of(&extent);
+  if (region.elastic) region.active.fetch_add(size_of(extent), std::memory_order_relaxed);
   restored_.notify_all();
 }
 

@@ -110,7 +110,7 @@ struct Region : Link<HeapRegions> {
   // VMM: of a block of GMM_ALLOC_PAUSED. Only what was taken of it has extents; the gaps between them are neither
   // charged nor counted.
   std::atomic<bool> elastic{false};
-  std::atomic<uint64_t> active{0};  // elastic: bytes of extents that are not paused, as of the last transition
+  std::atomic<uint64_t> active{0};  // elastic: bytes of extents that are not paused
   uint32_t peers = 0;               // VMM: devices beside the heap's that have access
   uint64_t live_spans = 0;          // slabs and large blocks
   uint64_t listed_free = 0;         // of a plain kind: bytes in listed free runs
