@@ -181,7 +181,7 @@ VMM_CASE(amounts_are_kept) {
   OK(ask_for(&parties[0], PART, LONG_MS));
   // It has allocated nothing yet.
   RESULT(ask_for(&parties[1], PART, SHORT_MS), GMM_ERROR_NOT_READY);
-  OK(ask_for(&parties[1], 16 * MIB, LONG_MS));
+  OK(ask_for(&parties[1], 4 * MIB, LONG_MS));
   write_block(&parties[0]);
   OK(gmm_lease_return(parties[1].lease));
   OK(gmm_lease_return(parties[0].lease));
@@ -190,14 +190,14 @@ VMM_CASE(amounts_are_kept) {
 
 // One of more than the device has is all of it, and others learn that. The server refuses no report of it.
 VMM_CASE(a_floor_is_left) {
-  const uint64_t floors[] = {32 * MIB, UINT64_MAX}, refused[] = {PART, 2 * MIB};
+  const uint64_t floors[] = {8 * MIB, UINT64_MAX}, refused[] = {PART, 2 * MIB};
   for (uint32_t i = 0; i < 2; ++i) {
     join_leases(2, floors[i]);
     OK(ask_for(&parties[0], 2 * MIB, LONG_MS));  // the device is one that it uses
     OK(gmm_lease_return(parties[0].lease));
     RESULT(ask_for(&parties[1], refused[i], LONG_MS), GMM_ERROR_OUT_OF_MEMORY);
     CHECK_MESSAGE(message_has("\"party0\""), "no holder in: %s", gmm_last_error_message());
-    if (i == 0) OK(ask_for(&parties[1], 30 * MIB, LONG_MS));
+    if (i == 0) OK(ask_for(&parties[1], 7 * MIB, LONG_MS));
     if (i == 1) OK(ask_for(&parties[0], PART, LONG_MS));
     leave_leases(2);
   }

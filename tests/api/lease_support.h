@@ -7,9 +7,9 @@
 
 #include "../support/gmm_test.h"
 
-#define CARD_MIB 64
+#define CARD_MIB 16
 static const uint64_t CARD = CARD_MIB * MIB;
-static const uint64_t PART = 40 * MIB;  // of the device: two do not fit
+static const uint64_t PART = 10 * MIB;  // of the device: two do not fit
 static char folder[64];
 
 // Bytes beyond the offered tags; 0: none.
