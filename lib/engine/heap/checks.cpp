@@ -40,7 +40,8 @@ HeapChecks::HeapChecks(Heap &heap)
       heap_(heap),
       is_readable_(processor_reaches(core_, options_)),
       has_tool_(is_readable_ && options_.capture == 0 && is_on(kCheckTool) && memory_tool::is_attached()),
-      has_gpu_tool_(!is_readable_ && options_.capture == 0 && is_on(kCheckTool) && options_.kind == Kind::kDevice),
+      has_gpu_tool_(!is_readable_ && options_.capture == 0 && is_on(kCheckTool) && options_.kind == Kind::kDevice &&
+                    has_nvtx_memory_tool()),
       quarantine_(core_.allocator),
       red_zones_(core_.allocator),
       slots_(core_),
