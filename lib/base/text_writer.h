@@ -5,7 +5,6 @@
 
 #include <gmm/stats.h>
 
-#include <charconv>
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdint>
@@ -63,7 +62,11 @@ class TextWriter {
   template <typename Number>
   void put_number(Number number) {
     make_room();
-    used_ = static_cast<uint64_t>(std::to_chars(text_ + used_, text_ + sizeof text_, number).ptr - text_);
+    // The table of std::to_chars() would keep a plug-in that carries the library from being unloaded.
+    if constexpr (std::is_signed_v<Number>)
+      used_ += static_cast<uint64_t>(std::snprintf(text_ + used_, kLine, "%" PRId64, static_cast<int64_t>(number)));
+    else
+      used_ += static_cast<uint64_t>(std::snprintf(text_ + used_, kLine, "%" PRIu64, static_cast<uint64_t>(number)));
   }
 
  private:

@@ -24,8 +24,8 @@ SERVER_MAY = ("engine/lease/messages.h", "engine/ipc/directory.h", "engine/ipc/p
 GENERATED = ("help.h", "page.h", "find_zeros_ptx.h")
 # The engine, the interface and the portable part of base include these in angle brackets: headers of the C++ standard
 # that every system has, and xxhash in one place.
-STANDARD = set("""algorithm array atomic bit cerrno charconv cinttypes climits cstdarg cstddef cstdint cstdio cstdlib
-    cstring functional initializer_list limits new string_view tuple type_traits utility""".split())
+STANDARD = set("""algorithm array atomic bit cerrno cinttypes climits cstdarg cstddef cstdint cstdio cstdlib cstring
+    functional initializer_list limits new string_view tuple type_traits utility""".split())
 EXTRA = {("engine/backup/checksum.cpp", "xxhash.h"), ("base/lock.cpp", "execinfo.h"),
          ("engine/trace/format.h", "stdint.h"), ("base/memory_tool.h", "valgrind/memcheck.h")}
 # The format is in C, for the writer and the reader. The reader finds blocks by the library's table.

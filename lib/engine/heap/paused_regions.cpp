@@ -39,10 +39,9 @@ Status PausedRegions::add(Region &region, ByteRange range, Extent **out) {
   return Status();
 }
 
-void PausedRegions::end(Extent &extent) {
+void PausedRegions::uncount(const Extent &extent) {
   const bool is_live = region_of(&extent)->first->slot(0).load(std::memory_order_relaxed) != 0;
   if (is_live) caches_.count(HeapTotals{.live_bytes = 0 - size_of(extent)});
-  extents_.end_paused(&extent);
 }
 
 void PausedRegions::forget(Region &region) {

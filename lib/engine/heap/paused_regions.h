@@ -53,7 +53,8 @@ class PausedRegions : HeapPart {
   // Elastic regions: a gap becomes a paused extent, and that a gap again. Their block counts as live for what was taken
   // of it.
   Status add(Region &region, ByteRange range, Extent **out);
-  void end(Extent &extent);
+  void uncount(const Extent &extent);  // before its end
+  void end(Extent &extent) { extents_.end_paused(&extent); }
   void end_empty_regions() { extents_.end_empty_regions(); }
   // Waits, without the lock, for all work that may use the heap's memory.
   Status wait_for_device() { return reclaim_.wait_for_device(); }

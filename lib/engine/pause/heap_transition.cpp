@@ -99,6 +99,7 @@ void HeapTransition::attach_active() {
 }
 
 void HeapTransition::leave_gap(Extent &extent) {
+  heap_.paused().uncount(extent);
   // gmm_resume_wait() must not take an extent that ends here for one that is ready.
   LockGuard ready_guard(context_.ready.mutex);
   heap_.paused().end(extent);
