@@ -7,6 +7,7 @@
 
 #include "base/memory_tool.h"
 #include "base/nvtx.h"
+#include "base/thread_record.h"
 #include "engine/heap/block.h"
 
 namespace gmm {
