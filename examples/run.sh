@@ -42,7 +42,8 @@ example() {
 }
 
 # tour LANGUAGE REASON COMMAND...: an example whose processes write traces.
-traces=build/examples/traces page=$PWD/build/examples/tours.html
+traces=$(mktemp -d) page=$PWD/build/examples/tours.html # a new configuration may clear build/
+trap 'rm -rf "$traces"' EXIT
 tour() {
   GMM_TRACE=$traces/$1-%p example "$@"
 }
@@ -67,8 +68,7 @@ build() {
 
 tours_in_c() {
   setup_build build examples/tour-c examples/tour-cpp || give_up "the build failed: see above"
-  rm -rf "$traces" "$page"
-  mkdir "$traces"
+  rm -f "$page"
   tour C '' build/examples/tour-c
   tour C++ '' build/examples/tour-cpp
 }
