@@ -40,8 +40,8 @@ enum {
    * UNSPECIFIED.
    *
    * The block may be larger than the device. gmm_resume_range() takes memory for a part of it, and gmm_pause_range()
-   * gives it back; both take lists of parts in a gmm_pause_desc. A part is whole pages of 2 MiB. What is taken at once
-   * becomes driver allocations of at most 64 MiB, which go back whole. gmm_query() tells them: of such a block
+   * gives it back; both take lists of parts in a gmm_pause_desc. A part is whole pages of 2 MiB. Pages taken at once
+   * become driver allocations of at most 64 MiB, which go back whole. gmm_query() tells them: of such a block
    * `allocation_base` and `allocation_size` are those at the address, or the page where it has none.
    *
    * Only what was taken counts: in limits, and in live, reserved and paused bytes. gmm_pause() and gmm_resume() of the

@@ -26,7 +26,7 @@ namespace {
 
 enum { HIGHEST_ID = 50 * 1000 * 1000, LINE = 128 };
 
-// What the records of a block of the file have said.
+// The state that the records of a block of the file have set.
 struct block_state {
   uint64_t thread;  // 0: none so far
   uint64_t time;    // of the last record
@@ -538,7 +538,7 @@ const char *count_requested(trace *of) {
   return nullptr;
 }
 
-// What is wrong with the file as a whole.
+// Looks at the file as a whole.
 const char *put_in_order(reader *reader, const char *path, bool is_binary) {
   trace *const of = &reader->read;
   if (is_binary) {

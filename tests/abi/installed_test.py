@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `meson install` writes, as a packager looks at it: hardening, names, manual pages, where native code lies.
+"""The files of `meson install`, as a packager looks at them: hardening, names, manual pages, where native code lies.
 
 Usage: installed_test.py SOURCE_ROOT BUILD_ROOT MESON...
 """

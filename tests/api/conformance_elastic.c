@@ -100,8 +100,8 @@ VMM_CASE(a_tag_brings_back_what_was_taken) {
   CHECK_PATTERN(block + 10 * PAGE, PAGE, 2);
   CHECK_PATTERN(other, 3 * MIB, 9);
   CHECK_EQUAL(tag_info(tag).state, GMM_STATE_ACTIVE);
-  // What was given back with its contents comes back with the tag; what was given back without them does not, also if
-  // that was while the tag was paused.
+  // Pages that were given back with their contents come back with the tag. Those given back without them do not, also
+  // if that was while the tag was paused.
   OK(gmm_pause_range(context, block + 10 * PAGE, PAGE, 0, NULL));
   OK(gmm_pause(context, NULL, NULL));
   OK(gmm_pause_range(context, block, 3 * PAGE, GMM_PAUSE_DROP, &bytes));

@@ -225,7 +225,7 @@ setup_environments() { # [FIRST]: the function of a further environment
   setup_environments_job=$!
 }
 
-# What makes wheels, and pytest for a Python of arm64.
+# The tools that make wheels, and pytest for a Python of arm64.
 setup_wheels() {
   setup_reason="pip could not fetch the tools of bindings/python/wheels.txt (see .deps/install.log)"
   # shellcheck disable=SC2046 # a name a line

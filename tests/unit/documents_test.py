@@ -21,7 +21,7 @@ import tap  # noqa: E402
 root, build, python = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), sys.argv[3]
 JAR, ASSEMBLY = build / "bindings" / "java" / "gmm.jar", build / "bindings" / "csharp" / "Gmm.dll"
 PACKAGE = build / "bindings" / "python"
-#: What the samples take from the reader's own program.
+#: The names that the samples take from the reader's own program.
 NAMES = """
 import gmm
 context = gmm.Context()

@@ -206,7 +206,7 @@ def test_html(traces, folder):
 
 
 def test_diagnosis(folder):
-    """What examples/diagnose/README.md says of its program."""
+    """examples/diagnose/README.md is right about its program."""
     trace = folder / "planted.trace"
     recording = dict(os.environ, GMM_TRACE=str(trace), GMM_TRACE_STACKS="1", GMM_LOG="warning",
                      GMM_DEBUG="off")  # else the address sanitizer, where there is one, ends it at the third mistake

@@ -42,7 +42,7 @@ class Profile(Scope):
 
 
 def _page(*words):
-    """What `gmm trace --view html` writes. The package's main finds the command."""
+    """The page that `gmm trace --view html` writes. The package's main finds the command."""
     import subprocess
     main = pathlib.Path(__file__).with_name("__main__.py")
     done = subprocess.run([sys.executable, "-I", "-S", main, "trace", "--view", "html", *words], capture_output=True,

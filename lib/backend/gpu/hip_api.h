@@ -125,7 +125,7 @@ GMM_HIP_FUNCTIONS(GMM_HIP_TYPE, GMM_HIP_TYPE)
   ATTRIBUTE(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, hipDeviceAttributeVirtualMemoryManagementSupported, 89)            \
   ATTRIBUTE(HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, hipDeviceAttributeVirtualMemoryManagementSupported, 89)
 
-// NUMBER(CUDA's, HIP's): the numbers that both have alike. What is not here, HIP has not.
+// NUMBER(CUDA's, HIP's): the numbers that both have alike. HIP lacks the others.
 #define GMM_HIP_NUMBERS(NUMBER)                                                                                      \
   NUMBER(CUDA_SUCCESS, hipSuccess)                                                                                   \
   NUMBER(CUDA_ERROR_INVALID_VALUE, hipErrorInvalidValue)                                                             \

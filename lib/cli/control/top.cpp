@@ -52,7 +52,7 @@ class Sample {
  public:
   Sample(const options &all, bool by_tag);
   void find_rates(const Sample &before);
-  // What find_rates() compares with.
+  // Becomes the later sample, for find_rates().
   void take(Sample &later) {
     rows_.swap(later.rows_);
     time_us_ = later.time_us_;

@@ -147,7 +147,6 @@ class Context : NoCopy {
   Status pause(const PauseRequest &request, uint64_t *bytes);
   // When memory is short, everything free goes back to the driver and the resume runs once more.
   Status resume(const PauseRequest &request, uint64_t *bytes);
-  // Resumes the extents that the range touches.
   // gmm_move() and gmm_compact(); the descriptors are checked. BUSY: a watcher stands in the way. Where memory is
   // watched, they wait for other operations on its tags. A compaction passes by heaps that an operation has.
   Status move(void *memory, Device location, uint32_t flags, gmm_stream stream);

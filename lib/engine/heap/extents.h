@@ -114,7 +114,7 @@ class Extents {
   // --- Extents of elastic regions ----------------------------------------------------------------------------------
   // A paused extent, for a gap of the region.
   Status add_paused(Region &region, ByteRange range, Extent **out);
-  // It becomes a gap. What the driver did not take back of it goes to the deferred release.
+  // It becomes a gap. A part that the driver did not take back goes to the deferred release.
   void end_paused(Extent *extent);
   // Returns all of a region whose block was freed, with its addresses. The driver's first refusal ends it.
   Status release_elastic(Region *region, uint64_t *released);

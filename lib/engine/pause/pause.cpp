@@ -179,7 +179,7 @@ Status HeapTransition::commit_pause() {
   moved = bytes - foreign.believed();
   has_dropped = request_.has_ranges() && contents_ == GMM_CONTENTS_DROP;
   if (!has_dropped) return Status();
-  // What importers have must be found when they close it.
+  // Extents that importers have must be found when they close them.
   for_each_asked([&](Extent &extent) {
     if (extent.importers.load(std::memory_order_acquire) == 0) leave_gap(extent);
   });

@@ -137,7 +137,7 @@ class Trace {
   void put_thread(TraceBuffer &buffer) { put(buffer, TRACE_THREAD, now(), {buffer.thread}); }
   void put_heap(TraceBuffer &buffer, uint64_t time, const Heap &heap);
   static void put_held(TraceBuffer &buffer, uint64_t time, Heap &heap);
-  // What a reader must know of the heap before an alloc of it.
+  // Facts of the heap that a reader must know before an alloc of it.
   void put_changes(TraceBuffer &buffer, uint64_t time, Heap &heap);
   static void put_alloc(TraceBuffer &buffer, uint64_t time, const Heap &heap, const void *memory, uint64_t size,
                         uint64_t alignment, uint32_t flags, gmm_stream stream);
