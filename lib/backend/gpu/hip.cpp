@@ -193,28 +193,30 @@ CUresult import_external(CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDL
 
 // --- Copies and fills: one over several mappings is refused (intel/llvm#22671) -------------------------------------
 
-CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
-  CUresult result = g_hip.hipMemcpyAsync(to, from, size, kMemcpyDefault, stream);
+// Calls call(offset, size) for the whole, and for parts where that is refused. bytes_at(offset): the most of a part.
+template <typename BytesAt, typename Call>
+CUresult in_parts(size_t size, BytesAt bytes_at, Call call) {
+  CUresult result = call(size_t{0}, size);
   const CUresult whole = result;
   for (size_t done = 0, part = 0; whole != CUDA_SUCCESS && done < size; done += part) {
-    part = std::min({size - done, bytes_from(to + done), bytes_from(from + done)});
+    part = std::min(size - done, bytes_at(done));
     if (part == size) return whole;
-    result = g_hip.hipMemcpyAsync(to + done, from + done, part, kMemcpyDefault, stream);
+    result = call(done, part);
     if (result != CUDA_SUCCESS) return result;
   }
   return result;
 }
 
+CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+  return in_parts(
+      size, [&](size_t at) { return std::min(bytes_from(to + at), bytes_from(from + at)); },
+      [&](size_t at, size_t part) { return g_hip.hipMemcpyAsync(to + at, from + at, part, kMemcpyDefault, stream); });
+}
+
 CUresult fill(CUdeviceptr to, unsigned char value, size_t size, CUstream stream) {
-  CUresult result = g_hip.hipMemsetD8Async(to, value, size, stream);
-  const CUresult whole = result;
-  for (size_t done = 0, part = 0; whole != CUDA_SUCCESS && done < size; done += part) {
-    part = std::min(size - done, bytes_from(to + done));
-    if (part == size) return whole;
-    result = g_hip.hipMemsetD8Async(to + done, value, part, stream);
-    if (result != CUDA_SUCCESS) return result;
-  }
-  return result;
+  return in_parts(
+      size, [&](size_t at) { return bytes_from(to + at); },
+      [&](size_t at, size_t part) { return g_hip.hipMemsetD8Async(to + at, value, part, stream); });
 }
 
 // --- The table -----------------------------------------------------------------------------------------------------
