@@ -79,11 +79,13 @@ static int32_t write_text(void *user, const char *text, uint64_t size) {
 }
 
 int command_snapshot(const struct options *options) {
-  if (options->process != 0 && options->view == NULL) return snapshot_process(options);
-  if (options->view != NULL) {
+  if (options->process != 0 && options->view != NULL) {
     struct options moment = *options;
     moment.seconds = 0;
-    if (options->process != 0) return command_trace(&moment);
+    return command_trace(&moment);
+  }
+  if (options->process != 0) return snapshot_process(options);
+  if (options->view != NULL) {
     fprintf(stderr, "gmm: snapshot: --view is for a process, by --pid; `gmm trace` shows a trace\n");
     return EXIT_USAGE;
   }

@@ -40,7 +40,6 @@ class HtmlWriter {
   void put_series(const Walk &walk);
   void put_operation(const Walk &walk);
   void put_operations();
-  Walk walk_to(view_input &until, uint64_t time) const;
   void put_moment(const char *name, uint64_t time);
   void put_map();
   void put_stacks(const List<WalkGroup> &holders);
@@ -136,16 +135,8 @@ void HtmlWriter::put_stacks(const List<WalkGroup> &holders) {
   out_.close(']');
 }
 
-Walk HtmlWriter::walk_to(view_input &until, uint64_t time) const {
-  until.choice.to = time;
-  Walk walk(until, index_);
-  while (walk.next()) continue;
-  return walk;
-}
-
 void HtmlWriter::put_map() {
-  view_input until = input_;
-  const List<WalkBlock> blocks = live_by_address(walk_to(until, time_of_most_));
+  const List<WalkBlock> blocks = live_by_address(walk_to(input_, index_, time_of_most_));
   out_.open("map", '{');
   out_.fields("time", time_of_most_, "held", most_held_, "live", live_of_most_);
   out_.open("blocks", '[');
@@ -158,8 +149,7 @@ void HtmlWriter::put_map() {
 }
 
 void HtmlWriter::put_moment(const char *name, uint64_t time) {
-  view_input until = input_;
-  const Walk walk = walk_to(until, time);
+  const Walk walk = walk_to(input_, index_, time);
   const List<WalkBlock> blocks = live_by_address(walk);
   WalkGroups groups, stacks;
   for (const WalkBlock &block : blocks) {

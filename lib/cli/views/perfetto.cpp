@@ -150,10 +150,7 @@ void PerfettoWriter::put_failure(const Walk &walk) {
 
 // Each stack names its bytes.
 void PerfettoWriter::put_peak(const Peak &peak) {
-  view_input until = input_;
-  until.choice.to = peak.time;
-  Walk walk(until, index_);
-  while (walk.next()) continue;
+  const Walk walk = walk_to(input_, index_, peak.time);
   WalkGroups stacks;
   walk.for_each_live([&](const WalkBlock &block) {
     if (block.alloc->stack != 0) group_of(block, GroupBy::kStack, &stacks).add_live(1, block.alloc->value);

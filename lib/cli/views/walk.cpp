@@ -131,6 +131,14 @@ bool Walk::next() {
   return false;
 }
 
+Walk walk_to(const view_input &input, uint32_t index, uint64_t time) {
+  view_input until = input;
+  until.choice.to = time;
+  Walk walk(until, index);
+  while (walk.next()) continue;
+  return walk;
+}
+
 List<WalkBlock> live_by_address(const Walk &walk) {
   List<WalkBlock> live;
   walk.for_each_live([&](const WalkBlock &block) { live.add(block); });

@@ -50,7 +50,7 @@ struct WalkHeap {
 
 class Walk {
  public:
-  // `input` outlives the walk.
+  // The traces of `input` outlive the walk.
   Walk(const view_input &input, uint32_t index);
 
   // Goes to the next chosen event. False: the end.
@@ -81,7 +81,7 @@ class Walk {
   bool apply();
   WalkBytes &bytes_of(gmm_device device, uint32_t tag);
 
-  const view_choice &choice_;
+  const view_choice choice_;
   const trace &trace_;
   uint64_t offset_ = 0, next_ = 0, changed_ = UINT64_MAX, live_ = 0;
   const trace_event *event_ = nullptr;
@@ -98,6 +98,8 @@ void for_each_event(const view_input &input, uint32_t index, Fn fn) {
   while (walk.next()) fn(walk);
 }
 
+// A walk behind its last event until this time.
+Walk walk_to(const view_input &input, uint32_t index, uint64_t time);
 // The chosen blocks that live behind the walk's last event.
 List<WalkBlock> live_by_address(const Walk &walk);
 // Whether it took a time: a pause, resume, trim, compaction or move.
