@@ -211,11 +211,12 @@ static PyObject *alloc(PyObject *module, PyObject *const *arguments, Py_ssize_t 
 PyDoc_STRVAR(
     alloc_doc,
     "alloc($self, /, size, kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, comm=False, "
-    "zero=False, name=None)\n--\n\n"
+    "zero=False, paused=False, name=None)\n--\n\n"
     "Allocates a Buffer of size bytes for first use on a stream.\n\n"
     "kind: a Kind or its name, such as \"vmm\". tag: a Tag, its number or its name; 0: the thread's current tag. "
     "dedicated: a driver allocation of its own. comm: VMM memory for network libraries. zero: "
-    "the bytes read as zero. name: snapshots and the report of leaks show it.");
+    "the bytes read as zero. paused: VMM addresses alone, of which resume_ranges() takes parts. name: snapshots and "
+    "the report of leaks show it.");
 PyDoc_STRVAR(heap_alloc_doc,
              "alloc($self, /, size, *, stream=None, name=None)\n--\n\nAllocates a Buffer for first use on a stream.");
 #define ALLOC(Function, Doc) \
