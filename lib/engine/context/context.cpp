@@ -541,8 +541,9 @@ Status Context::reset() {
       return fail(GMM_ERROR_CAPTURING, "gmm_reset(): a stream is being captured; end the capture first.");
     bool is_imported = false;
     heap.for_each_region([&](Region &region) {
-      for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent))
-        is_imported = is_imported || extent->importers.load(std::memory_order_acquire) != 0;
+      for_each_extent(region, [&](const Extent &extent) {
+        is_imported = is_imported || extent.importers.load(std::memory_order_acquire) != 0;
+      });
     });
     return is_imported ? fail(GMM_ERROR_BUSY, "gmm_reset(): importers hold memory; let them close it first.")
                        : Status();

@@ -28,9 +28,7 @@ bool find_block(const Core &core, const void *address, Block *out) {
   Span *span = core.page_map.find(address);
   if (!covers(span) && !covers(span = core.page_map.find_sparse(at))) return false;
   const uint32_t index = span->index_of(at);
-  const uint32_t count =
-      span->block_size.load(std::memory_order_relaxed) == 0 ? 1 : span->block_count.load(std::memory_order_relaxed);
-  if (index >= count) return false;  // the tail of a slab
+  if (index >= span->blocks()) return false;  // the tail of a slab
   std::atomic<uint64_t> &slot = span->slot(index);
   const uint64_t word = slot.load(std::memory_order_relaxed), requested = bytes_of_slot(word);
   if (requested == 0) return false;

@@ -7,7 +7,6 @@
 
 #include "base/memory_tool.h"
 #include "base/nvtx.h"
-#include "base/thread_record.h"
 #include "engine/heap/block.h"
 
 namespace gmm {
@@ -22,10 +21,6 @@ bool processor_reaches(const Core &core, const HeapOptions &options) {
 uint64_t first_other(uintptr_t base, uint64_t size, uint8_t value) {
   const uint8_t *bytes = reinterpret_cast<const uint8_t *>(base);
   return static_cast<uint64_t>(std::find_if(bytes, bytes + size, [=](uint8_t b) { return b != value; }) - bytes);
-}
-
-StreamKey key_on(gmm_stream stream) {
-  return StreamKey{stream, stream == GMM_STREAM_PER_THREAD ? current_thread_id() : 0};
 }
 
 auto of_block(uintptr_t block) {
@@ -98,7 +93,7 @@ bool HeapChecks::allocated(const void *memory, uint64_t size, gmm_stream stream)
     std::memset(zone, kRedZoneByte, kRedZone);
   else if (!core_.backend->fill(options_.device, stream, zone, kRedZoneByte, kRedZone).ok())
     return true;
-  red_zones_.add(found.base, RedZone{found.base, by_processor ? 0 : heap_.bit_of_free(key_on(stream))});
+  red_zones_.add(found.base, RedZone{found.base, by_processor ? 0 : heap_.bit_of_free(key_of_caller(stream))});
   return true;
 }
 
@@ -112,7 +107,7 @@ Status HeapChecks::begin_free(CheckedBlock *block, gmm_stream stream) {
   const RedZone *zone = red_zones_.find(block->base(), of_block(block->base()));
   {
     const MessageGuard message_guard;
-    block->has_red_zone = zone != nullptr && streams_.put_behind(key_on(stream), zone->streams).ok();
+    block->has_red_zone = zone != nullptr && streams_.put_behind(key_of_caller(stream), zone->streams).ok();
   }
   if (!block->has_red_zone || !is_readable_ || !is_idle(stream)) return Status();
   const uint64_t wrong = first_other(block->base() + block->size, kRedZone, kRedZoneByte);
@@ -133,7 +128,7 @@ bool HeapChecks::freed(const CheckedBlock &block, gmm_stream stream, bool is_hel
   if (red_zones_.find(block.base(), of_block(block.base())) != nullptr)
     red_zones_.remove(block.base(), of_block(block.base()));
   if (!is_usable) return false;
-  Quarantined freed{block, key_on(stream), false};
+  Quarantined freed{block, key_of_caller(stream), false};
   const bool poisons = is_on(kCheckPoison) && !has_tool_ && !has_gpu_tool_;
   if (poisons && is_done) {
     std::memset(block.entry.block, kPoisonByte, block.size);
@@ -257,8 +252,7 @@ void HeapChecks::end_looks() {
 template <typename Fn>
 static void for_each_block(Span &span, Fn fn) {
   if (!span.live()) return;
-  const uint32_t count = span.is(SpanState::kLarge) ? 1 : span.block_count.load(std::memory_order_relaxed);
-  for (uint32_t i = 0; i < count; ++i)
+  for (uint32_t i = 0; i < span.blocks(); ++i)
     fn(span.block(i), span.block_bytes(), bytes_of_slot(span.slot(i).load(std::memory_order_relaxed)));
 }
 
@@ -299,8 +293,7 @@ void HeapChecks::begin_operation() {
   if (!has_tool_) return;
   is_allowed_ = true;
   heap_.for_each_region([](Region &region) {
-    for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent))
-      memory_tool::allow(base_of(*extent), size_of(*extent));
+    for_each_extent(region, [](const Extent &extent) { memory_tool::allow(base_of(extent), size_of(extent)); });
   });
 }
 

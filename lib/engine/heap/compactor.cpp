@@ -138,11 +138,9 @@ bool Compactor::has_exports(const Choice &choice) {
   const uintptr_t end = end_of(*choice.extent);
   for (Span *span = choice.first; span != nullptr && span->begin() < end; span = span->after) {
     if (!span->live()) continue;
-    const uint32_t blocks = span->is(SpanState::kSlab) ? span->block_count.load(std::memory_order_relaxed) : 1;
-    for (uint32_t i = 0; i < blocks; ++i) {
+    for (uint32_t i = 0; i < span->blocks(); ++i) {
       if ((span->slot(i).load(std::memory_order_relaxed) & kUsedElsewhere) == 0) continue;
-      const uintptr_t block = span->is(SpanState::kSlab) ? span->block(i) : span->begin();
-      if (notes_.is_exported(reinterpret_cast<void *>(block))) return true;
+      if (notes_.is_exported(reinterpret_cast<void *>(span->block(i)))) return true;
     }
   }
   return false;

@@ -99,6 +99,13 @@ Status move_to_new_pages(Core &core, const Extent &extent, Device device, Device
 
 // --- Regions ---------------------------------------------------------------------------------------------------------
 
+Status Extents::without_bookkeeping(void *base, uint64_t size, Region *region) {
+  core_.deferred_release.unreserve(*core_.backend, base, size + heap_->checks().guard());
+  if (region != nullptr) core_.regions.put(region);
+  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of %" PRIu64 " bytes of addresses.",
+              size);
+}
+
 Status Extents::reserve(uint64_t bytes, uint64_t at_most, Region **out) {
   const uint64_t guard = heap_->checks().guard();
   uint64_t size = at_most < bytes ? bytes : at_most;
@@ -113,12 +120,7 @@ Status Extents::reserve(uint64_t bytes, uint64_t at_most, Region **out) {
   Span *span = nullptr;
   if (region != nullptr && core_.page_map.prepare(reinterpret_cast<uintptr_t>(base), size))
     span = runs_.new_span(SpanState::kUnbacked, reinterpret_cast<uintptr_t>(base), size, region);
-  if (span == nullptr) {
-    core_.deferred_release.unreserve(*core_.backend, base, size + guard);
-    if (region != nullptr) core_.regions.put(region);
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of %" PRIu64 " bytes of addresses.",
-                size);
-  }
+  if (span == nullptr) return without_bookkeeping(base, size, region);
   begin_region(region, span, false);
   *out = region;
   return Status();
@@ -164,12 +166,7 @@ Status Extents::reserve_elastic(uint64_t bytes, Span **out) {
     runs_.end_span(span);
     span = nullptr;
   }
-  if (span == nullptr) {
-    core_.deferred_release.unreserve(*core_.backend, base, bytes + guard);
-    if (region != nullptr) core_.regions.put(region);
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of %" PRIu64 " bytes of addresses.",
-                bytes);
-  }
+  if (span == nullptr) return without_bookkeeping(base, bytes, region);
   begin_region(region, span, true);
   region->elastic = true;
   region->whole = true;
@@ -586,8 +583,9 @@ template <typename Fn>
 void Extents::for_each_pooled(Fn fn) {
   for (Region *region = runs_.regions().front(); region != nullptr; region = runs_.regions().next(region)) {
     if (region->dedicated) continue;
-    for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent))
-      if (extent->mapped && !is_paused(*extent)) fn(*extent);
+    for_each_extent(*region, [&](const Extent &extent) {
+      if (extent.mapped && !is_paused(extent)) fn(extent);
+    });
   }
 }
 

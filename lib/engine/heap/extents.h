@@ -184,6 +184,8 @@ class Extents {
   Status allocate_mapped(uint64_t bytes, bool dedicated, Span **out, const CommTraits *comm);
   Status add_one(Fill *fill, uint64_t size);
   void begin_region(Region *region, Span *span, bool dedicated);
+  // Gives reserved addresses back. `region` may be NULL.
+  Status without_bookkeeping(void *base, uint64_t size, Region *region);
   void return_region(Region *region, Span *span);
   void begin_extent(Extent *extent, PhysicalHandle handle);
   void place(Extent *extent, const Span &span) { place(extent, ByteRange{span.begin(), span.bytes()}, span.region); }

@@ -364,8 +364,7 @@ Status Heap::reset() {
   for (Region *region = runs_.regions().front(); region != nullptr; region = runs_.regions().next(region)) {
     for (Span *span = region->first; span != nullptr; span = span->after) {
       if (span->live()) {
-        const uint32_t blocks = span->is_slab_object ? span->block_count.load(std::memory_order_relaxed) : 1;
-        for (uint32_t i = 0; i < blocks; ++i) span->slot(i).store(0, std::memory_order_relaxed);
+        for (uint32_t i = 0; i < span->blocks(); ++i) span->slot(i).store(0, std::memory_order_relaxed);
         span->streams = 0;
         if (span->is(SpanState::kSlab)) {
           span = retire_slab(span);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/heap/stream_order.h"
 
+#include "base/thread_record.h"
+
 namespace gmm {
 
 StreamKey plain(StreamKey key) {
@@ -8,6 +10,10 @@ StreamKey plain(StreamKey key) {
   if (key.stream == GMM_STREAM_LEGACY) key.stream = GMM_STREAM_DEFAULT;
   if (key.stream != GMM_STREAM_PER_THREAD) key.thread = 0;
   return key;
+}
+
+StreamKey key_of_caller(gmm_stream stream) {
+  return plain(StreamKey{stream, stream == GMM_STREAM_PER_THREAD ? current_thread_id() : 0});
 }
 
 namespace {

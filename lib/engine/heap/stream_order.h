@@ -42,6 +42,8 @@ struct StreamKey {
 
 // The one key of a stream that has two names, and without the thread where it does not matter.
 StreamKey plain(StreamKey key);
+// That key of a stream as the calling thread means it.
+StreamKey key_of_caller(gmm_stream stream);
 
 // Not thread-safe: under the heap's lock.
 class StreamOrder {

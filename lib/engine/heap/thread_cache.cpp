@@ -249,8 +249,7 @@ void make_room_and_free(Heap &heap, const BlockStart &found, void *block, gmm_st
   const bool is_elastic = (found.requested & kElastic) != 0;
   const uint64_t requested = is_elastic ? heap.taken_bytes(*found.span) : bytes_of_slot(found.requested);
   HeapCache *cache = HeapCache::find_or_make(heap);
-  const StreamKey key{stream == GMM_STREAM_LEGACY ? GMM_STREAM_DEFAULT : stream,
-                      stream == GMM_STREAM_PER_THREAD ? current_thread_id() : 0};
+  const StreamKey key = key_of_caller(stream);
   const CacheEntry entry{block, found.slot};
   if (cache == nullptr) {
     heap.caches().count(HeapTotals{.live_bytes = 0 - requested, .frees = 1});

@@ -187,6 +187,10 @@ struct alignas(64) Span : Link<SpanOrder> {
   uintptr_t block(uint32_t index) const {
     return begin() + uint64_t{index} * block_size.load(std::memory_order_relaxed);
   }
+  // Of a slab or a large block.
+  uint32_t blocks() const {
+    return block_size.load(std::memory_order_relaxed) == 0 ? 1 : block_count.load(std::memory_order_relaxed);
+  }
   uint64_t block_bytes() const {
     const uint32_t small = block_size.load(std::memory_order_relaxed);
     return small != 0 ? small : bytes();
