@@ -23,7 +23,7 @@ gmm_device location_of(const Extent &extent, const HeapOptions &options) {
 }  // namespace
 
 bool Snapshot::copy_span(Span &span, Heap &of, bool paused) {
-  const uint32_t count = !span.live() ? 0 : span.is_slab_object ? span.block_count.load(std::memory_order_relaxed) : 1;
+  const uint32_t count = span.live() ? span.blocks() : 0;
   for (uint32_t i = 0; i < count; ++i) {
     const uint64_t size = bytes_of_slot(span.slot(i).load(std::memory_order_relaxed));
     if (size == 0) continue;
@@ -34,7 +34,8 @@ bool Snapshot::copy_span(Span &span, Heap &of, bool paused) {
     if (is_named && !names_.push_back(name)) return false;
     const uint32_t heap = static_cast<uint32_t>(heaps_.size());  // it is added behind its blocks
     if (!blocks_.push_back(BlockCopy{block, size, span.block_bytes(), heap,
-                                     is_named ? static_cast<uint32_t>(names_.size()) : 0, paused}))
+                                     is_named ? static_cast<uint32_t>(names_.size()) : 0, paused,
+                                     span.region->elastic}))
       return false;
   }
   return true;
@@ -57,12 +58,12 @@ Status Snapshot::copy_heap(Heap &heap, const Tag &tag, bool waits) {
   const UnlockAtEnd guard(heap.mutex);
   bool good = true;
   heap.for_each_region([&](Region &region) {
-    for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent))
-      good =
-          good && extents_.push_back(ExtentCopy{base_of(*extent), size_of(*extent),
-                                                static_cast<uint32_t>(heaps_.size()),  // it is added behind its extents
-                                                extent->importers.load(std::memory_order_relaxed),
-                                                location_of(*extent, options), extent->mapped});
+    for_each_extent(region, [&](const Extent &extent) {
+      good = good && extents_.push_back(ExtentCopy{base_of(extent), size_of(extent),
+                                                   static_cast<uint32_t>(heaps_.size()),  // it is added behind them
+                                                   extent.importers.load(std::memory_order_relaxed),
+                                                   location_of(extent, options), extent.mapped});
+    });
     for_each_span(region, [&](Span &span) {
       const Extent *extent = heap.core().page_map.find_extent(span.begin());
       const bool paused = region.elastic ? region.active == 0 : extent != nullptr && is_paused(*extent);

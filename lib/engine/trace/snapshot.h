@@ -29,11 +29,12 @@ class Snapshot {
   void query(gmm_snapshot_info *out) const;
   uint64_t block_count() const { return blocks_.size(); }
   uint64_t extent_count() const { return extents_.size(); }
-  // fn(const void *memory, uint64_t size, const char *name) for each block.
+  // fn(const void *memory, uint64_t size, uint32_t flags, const char *name) for each block. flags: GMM_ALLOC_PAUSED.
   template <typename Fn>
   void for_each_block(Fn fn) const {
     for (const BlockCopy &block : blocks_)
-      fn(reinterpret_cast<const void *>(block.address), block.size, name_of(block));
+      fn(reinterpret_cast<const void *>(block.address), block.size, block.is_elastic ? uint32_t{GMM_ALLOC_PAUSED} : 0,
+         name_of(block));
   }
   // *heap: the heap of the block if a user made it; only a name for it, as it may have ended since.
   void query_block(uint64_t index, gmm_block_info *out, Heap **heap) const;
@@ -69,7 +70,7 @@ class Snapshot {
     uint64_t size, reserved_size;
     uint32_t heap;  // its index
     uint32_t name;  // its index, from 1; 0: none
-    bool paused;
+    bool paused, is_elastic;
   };
 
   struct Name {

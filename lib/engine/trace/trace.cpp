@@ -9,7 +9,6 @@
 #include "base/barrier.h"
 #include "base/process.h"
 #include "base/thread.h"
-#include "engine/heap/block.h"
 #include "engine/heap/thread_cache.h"
 #include "engine/trace/snapshot.h"
 
@@ -354,13 +353,10 @@ void Trace::lived(Heap &heap, const Snapshot &copy) {
     put_changes(buffer, begin_time_, heap);
     put_held(buffer, begin_time_, heap);
   });
-  copy.for_each_block([&](const void *memory, uint64_t size, const char *name) {
+  copy.for_each_block([&](const void *memory, uint64_t size, uint32_t flags, const char *name) {
     record([&](TraceBuffer &buffer) {
       put_changes(buffer, begin_time_, heap);
       put(buffer, TRACE_LIVE, begin_time_, {});
-      Block block;
-      const bool is_elastic = find_block(heap.core(), memory, &block) && block.elastic != nullptr;
-      const uint32_t flags = is_elastic ? uint32_t{GMM_ALLOC_PAUSED} : 0;
       put_alloc(buffer, begin_time_, heap, memory, size, 0, flags, GMM_STREAM_DEFAULT);
     });
     if (*name != '\0')
