@@ -95,13 +95,17 @@ for name in "${!setup_skipped[@]}"; do summary+=(--skipped "$name: ${setup_skipp
 
 # test_in FOLDER WORDS MESON_TEST_OPTION...
 test_in() {
-  local folder=$1 words=$2 log=results-${#summary[@]}
+  local folder=$1 words=$2 log=results-${#summary[@]} chosen ran
   shift 2
   phase "testing in $folder/"
   setup_say "testing in $folder/ ($words)"
   rm -f "$folder/meson-logs/$log.json"
   meson test -C "$folder" --print-errorlogs --timeout-multiplier 4 --num-processes "$processes" --logbase "$log" "$@"
   summary+=("$folder/meson-logs/$log.json")
+  # Meson may end early and call that a success.
+  chosen=$(meson test -C "$folder" --list "$@" 2>/dev/null | wc -l)
+  ran=$(wc -l <"$folder/meson-logs/$log.json")
+  [ "$ran" = "$chosen" ] || summary+=(--failed "$folder/ ($words): only $ran of $chosen tests ran")
 }
 
 # begin_behind NAME COMMAND...: starts the command in the background, as tests leave processors idle while they wait.
