@@ -7,7 +7,8 @@
 #   TEST        only these tests of Meson, and only what they need is built
 #
 # Installs missing packages first (tests/support/setup.sh). SETUP_VERSIONS=oldest runs the tests "python with ..." with
-# the oldest versions of the other libraries.
+# the oldest versions of the other libraries. TEST_IN_ROOM=1 leaves out of the release build what a clean room runs in
+# one, and the sanitizers here.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -17,7 +18,7 @@ for word in "$@"; do
   case $word in
     --sanitize) sanitize=1 ;;
     -*)
-      sed -n '3,10s/^# \{0,1\}//p' "$0" >&2
+      sed -n '3,11s/^# \{0,1\}//p' "$0" >&2
       exit 2
       ;;
     *) only+=("$word") ;;
@@ -201,6 +202,9 @@ if [ -n "$sanitize" ]; then
   # examples/run.sh runs the examples. Each failing call belongs to the sanitizers, whose assertions and leak checks see
   # more.
   in_release=(--no-suite examples --no-suite failures)
+  if [ -n "${TEST_IN_ROOM:-}" ]; then
+    for suite in api unit stress preload; do in_release+=(--no-suite "$suite"); done
+  fi
   phase "examples/run.sh, before the tests"
   note_examples "before the tests" env EXAMPLES_SHORT=1 ./examples/run.sh
 fi
