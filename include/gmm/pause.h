@@ -177,7 +177,20 @@ enum {
    */
   GMM_PAUSE_NO_WRITES = 1u << 6,
   /** For gmm_resume() alone: pages whose contents are not kept read as zero. */
-  GMM_RESUME_ZERO = 1u << 7
+  GMM_RESUME_ZERO = 1u << 7,
+  /**
+   * For gmm_pause() and gmm_resume() with ranges: in the order of gmm_pause_desc.stream, and no device is waited for.
+   *
+   * Work that was queued on the stream before the pause may still use the pages. Work that is queued on the stream
+   * after the resume finds the pages, behind all work of other streams that could use them before. The host and other
+   * streams need an order with that stream. A pause that keeps contents waits for the device even so.
+   */
+  GMM_PAUSE_ORDERED = 1u << 8,
+  /**
+   * For gmm_resume() and gmm_resume_async() with ranges: makes pages for the parts that have none, and leaves them
+   * paused. A later resume of such a part calls no driver. The limits count the pages.
+   */
+  GMM_RESUME_PREPARE = 1u << 9
 };
 
 /** A part of the memory of a context. */
@@ -204,7 +217,10 @@ typedef struct gmm_progress_callback {
 /** The options of gmm_pause() and gmm_resume(). */
 typedef struct gmm_pause_desc {
   uint32_t struct_size;
-  /** GMM_PAUSE_*; of gmm_resume() GMM_RESUME_RETAIN and GMM_RESUME_ZERO, of gmm_resume_async() GMM_PAUSE_HOLD, too */
+  /**
+   * GMM_PAUSE_* of a pause; of a resume GMM_RESUME_RETAIN, GMM_RESUME_ZERO, GMM_RESUME_PREPARE, GMM_PAUSE_HOLD and
+   * GMM_PAUSE_ORDERED
+   */
   uint32_t flags;
   const gmm_tag *tags;
   uint32_t tag_count;   /**< 0: every tag */
@@ -217,6 +233,7 @@ typedef struct gmm_pause_desc {
    * one. They do not overlap. All of them change, or none.
    */
   const gmm_range *ranges;
+  gmm_stream stream; /**< with ::GMM_PAUSE_ORDERED */
 } gmm_pause_desc;
 
 /**
@@ -257,15 +274,18 @@ GMM_API gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, 
 /**
  * Pauses a part of a block of ::GMM_ALLOC_PAUSED.
  *
- * Without kept contents the part is as it was born: gmm_resume() of the tag does not bring it back, and
- * gmm_resume_range() takes new memory. With kept contents, and where an import has the memory, both bring it back. Of a
- * part that is paused, contents that the call drops go.
+ * Without kept contents the part is as it was born: gmm_resume() of the tag does not bring it back. Its pages stay, and
+ * count as reserved, until somebody wants them: a resume of the same part finds them without a call of the driver, and
+ * one of another part of the tag gets them if the sizes are the same. They return to the driver by a trim, a pause of
+ * the tag, the age of gmm_context_set_decommit(), and where other memory of the device grows. Pages of which a
+ * descriptor left the process return at once. So do those of a part whose contents are kept or that an import has, and
+ * both kinds of resume bring that part back. Of a part that is paused, contents that the call drops go.
  *
  * @param address  in the block; the range holds whole driver allocations, as gmm_query() tells them.
  * @param size  bytes, at least 1; the last may be that of the block.
  * @param flags  ::GMM_PAUSE_FORCE, and one of ::GMM_PAUSE_DROP, ::GMM_PAUSE_KEEP_HOST and ::GMM_PAUSE_KEEP_FILE; none:
  * as the tag has it.
- * @param[out] bytes  as of gmm_pause(); may be NULL.
+ * @param[out] bytes  bytes that were given back; may be NULL.
  * Results: UNCHANGED with 0 bytes (there was nothing to take).
  * Errors: as gmm_pause(), INVALID_SIZE (the range is empty, or reaches past the block), INVALID_KIND (another block),
  * INVALID_VALUE (the range cuts a driver allocation), UNKNOWN_POINTER (it is in no live block).
@@ -282,7 +302,7 @@ GMM_API gmm_result gmm_pause_range(gmm_context *context, const void *address, ui
  *
  * @param address  an address in memory of this context; the range may span several blocks.
  * @param size  bytes, at least 1.
- * @param[out] bytes  bytes taken from the driver; may be NULL.
+ * @param[out] bytes  bytes that have become usable; may be NULL.
  * Results: UNCHANGED with 0 bytes (all of the range was active).
  * Errors: as gmm_resume(), NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER (a part of the range is not memory of this
  * context).

@@ -12,7 +12,7 @@ using namespace gmm;
 namespace {
 
 constexpr uint32_t kPauseFlags = GMM_PAUSE_FORCE | GMM_PAUSE_DROP | GMM_PAUSE_KEEP_HOST | GMM_PAUSE_KEEP_FILE;
-constexpr uint32_t kResumeFlags = GMM_RESUME_RETAIN | GMM_RESUME_ZERO;
+constexpr uint32_t kResumeFlags = GMM_RESUME_RETAIN | GMM_RESUME_ZERO | GMM_RESUME_PREPARE;
 
 Status read_tag_desc(const gmm_tag_desc *desc, gmm_tag_desc *out) {
   GMM_TRY(read_checked(desc, GMM_TAG_READ_ONLY | GMM_TAG_CHECKSUM | GMM_TAG_PAGEABLE, out));
@@ -88,6 +88,11 @@ Status read_pause(const Context &context, const gmm_pause_desc *desc, uint32_t f
     return fail(GMM_ERROR_INVALID_VALUE, "gmm_pause_desc.range_count = %u: this call takes tags alone; set it to 0.",
                 copy.range_count);
   if (copy.range_count != 0) GMM_TRY(read_ranges(copy, ranges));
+  if (const uint32_t of_ranges = copy.flags & (GMM_PAUSE_ORDERED | GMM_RESUME_PREPARE);
+      copy.range_count == 0 && of_ranges != 0)
+    return fail(GMM_ERROR_INVALID_FLAGS,
+                "gmm_pause_desc.flags = 0x%x: GMM_PAUSE_ORDERED and GMM_RESUME_PREPARE go with ranges; pass some.",
+                copy.flags);
   if (copy.tag_count != 0) GMM_TRY(check_not_null(copy.tags, "gmm_pause_desc", "tags"));
   for (uint32_t i = 0; i < copy.tag_count; ++i) GMM_TRY(check_tag(context, copy.tags[i]));
   GMM_TRY(read_hold(&copy));
@@ -95,6 +100,7 @@ Status read_pause(const Context &context, const gmm_pause_desc *desc, uint32_t f
   if (copy.range_count != 0) {
     out->ranges = ranges->data();
     out->range_count = copy.range_count;
+    out->stream = copy.stream;
   }
   return Status();
 }
@@ -193,7 +199,7 @@ gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, uint64_t 
   return count(context, bytes, [&](uint64_t *went) -> Status {
     PauseRequest request;
     Vector<ByteRange> ranges(context->core().allocator);
-    GMM_TRY(read_pause(*context, desc, kPauseFlags, &ranges, &request));
+    GMM_TRY(read_pause(*context, desc, kPauseFlags | GMM_PAUSE_ORDERED, &ranges, &request));
     GMM_TRY(Watchers::check_no_operation("gmm_pause"));
     return context->pause(request, went);
   });
@@ -203,7 +209,7 @@ gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, uint64_t
   return count(context, bytes, [&](uint64_t *came) -> Status {
     PauseRequest request;
     Vector<ByteRange> ranges(context->core().allocator);
-    GMM_TRY(read_pause(*context, desc, kResumeFlags, &ranges, &request));
+    GMM_TRY(read_pause(*context, desc, kResumeFlags | GMM_PAUSE_ORDERED, &ranges, &request));
     GMM_TRY(Watchers::check_no_operation("gmm_resume"));
     return context->resume(request, came);
   });

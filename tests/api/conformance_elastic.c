@@ -17,13 +17,14 @@ static char *reserve(uint64_t size, gmm_tag tag) {
 }
 #define LIST(...) \
   (const gmm_range[]) { __VA_ARGS__ }
-// Bytes that count: live, held and paused.
-static void check_counted(uint64_t taken, uint64_t paused) {
+// Bytes that count: live, paused, and held though nobody wants them.
+static void check_counted_with(uint64_t taken, uint64_t paused, uint64_t spare) {
   const gmm_stats_info now = stats();
   CHECK_EQUAL(now.live_bytes, taken);
-  CHECK_EQUAL(now.reserved_bytes, taken - paused);
+  CHECK_EQUAL(now.reserved_bytes, taken - paused + spare);
   CHECK_EQUAL(now.paused_bytes, paused);
 }
+static void check_counted(uint64_t taken, uint64_t paused) { check_counted_with(taken, paused, 0); }
 
 VMM_CASE(a_block_is_born_paused) {
   const gmm_tag tag = make_tag("born", GMM_CONTENTS_DROP);
@@ -71,7 +72,7 @@ VMM_CASE(parts_are_taken_and_given_back) {
   RESULT(gmm_pause_range(context, block + RESERVED - 70 * MIB, 64 * MIB, 0, &bytes), GMM_UNCHANGED);
   OK(give_back(LIST({block, 50 * PAGE}, {block + 98 * PAGE, 2 * PAGE}), 2, 0, &bytes));
   CHECK_EQUAL(bytes, 2 * PAGE);
-  check_counted(6 * MIB + 2 * PAGE, 0);
+  check_counted_with(6 * MIB + 2 * PAGE, 0, 64 * MIB + 2 * PAGE);
   CHECK_PATTERN(block + 100 * PAGE, PAGE, 1);
   FREE(block);
   CHECK_EQUAL(stats().live_bytes, 0);
@@ -198,7 +199,15 @@ VMM_CASE(an_import_keeps_its_part) {
   CHECK_EQUAL(bytes, 2 * PAGE);
   OK(gmm_ipc_close(context, imported));
   OK(gmm_pause_range(context, block, 2 * PAGE, 0, NULL));
-  check_counted(0, 0);
+  check_counted_with(0, 0, 2 * PAGE);
+  // Pages of which a descriptor left the process serve no other part.
+  gmm_ipc_fd_info fd = {.struct_size = sizeof fd};
+  OK(gmm_resume_range(context, block, 2 * PAGE, NULL));
+  if (gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &fd) == GMM_OK) {
+    OK(gmm_pause_range(context, block, 2 * PAGE, 0, NULL));
+    check_counted(0, 0);
+    close(fd.fd);
+  }
   RESULT(gmm_resume(context, NULL, NULL), GMM_UNCHANGED);
   RESULT(gmm_resume_wait(context, block, 4 * PAGE, 0), GMM_ERROR_UNKNOWN_POINTER);
 }
@@ -228,11 +237,155 @@ VMM_CASE(a_thread_waits_for_a_part) {
   CHECK_PATTERN(block + 9 * PAGE, PAGE, 5);
 }
 
-// Pages that are taken and given back at random hold no more than what is taken, and other parts keep their contents.
+// --- Pages that were given back ---
+
+// The driver is asked for nothing while a part comes and goes. Another part gets its pages, and so do others.
+VMM_CASE(pages_stay_until_somebody_wants_them) {
+  const gmm_tag tag = make_tag("stay", GMM_CONTENTS_DROP);
+  char *block = reserve(RESERVED, tag), *second = reserve(RESERVED, tag);
+  const gmm_range *parts = LIST({block, PAGE}, {block + 8 * PAGE, PAGE});
+  uint64_t bytes = 0;
+  OK(take(parts, 2, 0, NULL));
+  OK(give_back(parts, 2, GMM_PAUSE_ORDERED, &bytes));
+  CHECK_EQUAL(bytes, 2 * PAGE);
+  CHECK_EQUAL(state_of(block), GMM_STATE_PAUSED);
+  RESULT(gmm_fill(context, block, 1, 1, GMM_STREAM_DEFAULT), GMM_ERROR_PAUSED);
+  RESULT(gmm_resume_wait(context, block, PAGE, 0), GMM_ERROR_NOT_READY);
+  RESULT(give_back(parts, 2, GMM_PAUSE_ORDERED, NULL), GMM_UNCHANGED);
+  RESULT(gmm_resume(context, NULL, NULL), GMM_UNCHANGED);
+  check_counted_with(0, 0, 2 * PAGE);
+  const uint64_t calls = stats().backend_calls;
+  for (uint32_t i = 0; i < 10; ++i) {
+    OK(take(parts, 2, GMM_PAUSE_ORDERED, &bytes));
+    CHECK_EQUAL(bytes, 2 * PAGE);
+    if (i == 9) break;
+    OK(give_back(parts, 2, GMM_PAUSE_ORDERED, NULL));
+  }
+  CHECK_EQUAL(stats().backend_calls, calls);
+  check_counted(2 * PAGE, 0);
+  // A part of another block gets them. A limit counts them once.
+  set_limit(GMM_SCOPE_DEVICE, 0, 2 * PAGE);
+  OK(give_back(parts, 2, 0, NULL));
+  OK(gmm_resume_range(context, second + 5 * PAGE, PAGE, &bytes));
+  CHECK_EQUAL(bytes, PAGE);
+  check_counted_with(PAGE, 0, PAGE);
+  CHECK_EQUAL(stats().extents, 2);
+  write_pattern(second + 5 * PAGE, PAGE, 7, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(second + 5 * PAGE, PAGE, 7);
+  // Memory of another tag and size, for which the limit leaves nothing else.
+  FREE(ALLOC(PAGE / 2));
+  check_counted_with(PAGE, 0, PAGE);
+  OK(gmm_trim(context, NULL, NULL));
+  check_counted(PAGE, 0);
+  set_limit(GMM_SCOPE_DEVICE, 0, GMM_NO_LIMIT);
+  // The pause of the tag returns them, and its resume brings back what was taken.
+  OK(take(parts, 2, 0, NULL));
+  OK(give_back(parts, 1, 0, NULL));
+  OK(gmm_pause(context, NULL, &bytes));
+  CHECK_EQUAL(bytes, 3 * PAGE);
+  check_counted(2 * PAGE, 2 * PAGE);
+  OK(gmm_resume(context, NULL, &bytes));
+  CHECK_EQUAL(bytes, 2 * PAGE);
+  // So does the free of the block.
+  OK(give_back(parts + 1, 1, 0, NULL));
+  FREE(block);
+  CHECK_EQUAL(stats().live_bytes, PAGE);
+  OK(gmm_trim(context, NULL, NULL));
+  check_counted(PAGE, 0);
+}
+
+VMM_CASE(a_smaller_part_takes_no_more_than_itself) {
+  char *block = reserve(RESERVED, make_tag("cut", GMM_CONTENTS_DROP));
+  OK(gmm_resume_range(context, block, 4 * PAGE, NULL));
+  OK(gmm_pause_range(context, block, 4 * PAGE, 0, NULL));
+  OK(gmm_resume_range(context, block + PAGE, PAGE, NULL));
+  check_counted(PAGE, 0);
+  OK(gmm_resume_range(context, block, 4 * PAGE, NULL));
+  check_counted(4 * PAGE, 0);
+  CHECK_EQUAL(query(block + 3 * PAGE).allocation_size, 2 * PAGE);
+}
+
+VMM_CASE(idle_pages_return_by_age) {
+  char *block = reserve(RESERVED, make_tag("aged", GMM_CONTENTS_DROP));
+  OK(gmm_resume_range(context, block, 40 * PAGE, NULL));
+  OK(gmm_pause_range(context, block, 32 * PAGE, 0, NULL));
+  OK(gmm_context_set_decommit(context, 5));
+  SOON(stats().reserved_bytes == 8 * PAGE);
+  OK(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
+  OK(gmm_resume_range(context, block, 32 * PAGE, NULL));
+  check_counted(40 * PAGE, 0);
+}
+
+VMM_CASE(pages_are_made_ahead) {
+  char *block = reserve(RESERVED, make_tag("ahead", GMM_CONTENTS_DROP));
+  const gmm_range *parts = LIST({block, PAGE}, {block + PAGE, PAGE}, {block + 9 * PAGE, 3 * PAGE});
+  gmm_ticket *ticket = NULL;
+  OK(gmm_resume_async(context, DESC(pause_desc, .flags = GMM_RESUME_PREPARE, .ranges = parts, .range_count = 3),
+                      &ticket));
+  ENDS_WITH(ticket, GMM_OK);
+  check_counted_with(0, 0, 5 * PAGE);
+  CHECK_EQUAL(state_of(block), GMM_STATE_PAUSED);
+  RESULT(take(parts, 3, GMM_RESUME_PREPARE, NULL), GMM_UNCHANGED);
+  const uint64_t calls = stats().backend_calls;
+  OK(take(LIST({block, 2 * PAGE}, {block + 9 * PAGE, 3 * PAGE}), 2, GMM_PAUSE_ORDERED, NULL));
+  CHECK_EQUAL(stats().backend_calls, calls);
+  check_counted(5 * PAGE, 0);
+  write_pattern(block, 2 * PAGE, 8, GMM_STREAM_DEFAULT);
+  RESULT(take(parts, 3, GMM_RESUME_PREPARE, NULL), GMM_UNCHANGED);
+  CHECK_PATTERN(block, 2 * PAGE, 8);
+}
+
+static void note_order(void *user) {
+  sleep_ms(20);
+  *(volatile int *)user = 1;
+}
+// Queued work may use pages after they were given back, and comes before the next use of them.
+VMM_CASE(pages_follow_a_stream) {
+  char *block = reserve(RESERVED, make_tag("ordered", GMM_CONTENTS_DROP));
+  gmm_stream first = NULL, second = NULL;
+  volatile int passed = 0;
+  OK(gmm_stream_create(context, STREAM_ON(device), &first));
+  OK(gmm_stream_create(context, STREAM_ON(device), &second));
+  const gmm_pause_desc on_first =
+      *DESC(pause_desc, .flags = GMM_PAUSE_ORDERED, .ranges = LIST({block, PAGE}), .range_count = 1, .stream = first);
+  gmm_pause_desc on_second = on_first;
+  on_second.stream = second;
+  OK(gmm_resume(context, &on_first, NULL));
+  OK(gmm_stream_call(context, first, note_order, (void *)&passed));
+  OK(gmm_fill(context, block, 1, PAGE, first));
+  OK(gmm_pause(context, &on_first, NULL));
+  CHECK_EQUAL(passed, 0);
+  // Another part needs pages of its own while these are in use.
+  OK(gmm_resume_range(context, block + 4 * PAGE, PAGE, NULL));
+  check_counted_with(PAGE, 0, PAGE);
+  OK(gmm_resume(context, &on_second, NULL));
+  write_pattern(block, PAGE, 2, second);
+  OK(gmm_stream_synchronize(context, second));
+  CHECK_EQUAL(passed, 1);
+  CHECK_PATTERN(block, PAGE, 2);
+  // Without the order the call waits.
+  passed = 0;
+  OK(gmm_stream_call(context, first, note_order, (void *)&passed));
+  OK(gmm_pause(context, &on_first, NULL));
+  OK(gmm_resume_range(context, block, PAGE, NULL));
+  CHECK_EQUAL(passed, 1);
+  passed = 0;
+  OK(gmm_stream_call(context, first, note_order, (void *)&passed));
+  OK(gmm_pause(context, &on_first, NULL));
+  FREE(block);
+  OK(gmm_trim(context, NULL, NULL));
+  CHECK_EQUAL(passed, 1);
+  check_counted(0, 0);
+  OK(gmm_stream_destroy(context, first));
+  OK(gmm_stream_destroy(context, second));
+}
+
+// Pages that are taken and given back at random hold no more than was taken at once, and after a trim what is taken.
+// Other parts keep their contents.
 VMM_CASE(pages_come_and_go) {
   enum { PAGES = 64, STEPS = 400 };
   char *block = reserve(PAGES * PAGE, make_tag("random", GMM_CONTENTS_DROP));
-  uint32_t seeds[PAGES] = {0}, state = 17, taken = 0;
+  uint32_t seeds[PAGES] = {0}, state = 17, taken = 0, most = 0;
   for (uint32_t step = 1; step <= STEPS; ++step) {
     state = state * 1664525 + 1013904223;
     const uint32_t page = state >> 26;
@@ -240,15 +393,17 @@ VMM_CASE(pages_come_and_go) {
     if (seeds[page] == 0) {
       OK(gmm_resume_range(context, at, PAGE, NULL));
       write_pattern(at, 4096, seeds[page] = step, GMM_STREAM_DEFAULT);
-      ++taken;
+      most = ++taken > most ? taken : most;
     } else {
       CHECK_PATTERN(at, 4096, seeds[page]);
       OK(gmm_pause_range(context, at, PAGE, 0, NULL));
       seeds[page] = 0;
       --taken;
     }
-    REQUIRE(stats().reserved_bytes == taken * PAGE);
+    REQUIRE(stats().reserved_bytes == most * PAGE);
   }
+  OK(gmm_trim(context, NULL, NULL));
+  check_counted(taken * PAGE, 0);
 }
 
 // Blocks of the same heap go past the elastic one, whose parts are given back and taken meanwhile.

@@ -196,6 +196,35 @@ static void parts_are_given_back(void) {
   if (current->contents == GMM_CONTENTS_DROP) write_pattern(page(1), PAGE, FIRST_SEED, GMM_STREAM_DEFAULT);
   parts_are_taken();
 }
+// Three pages and one, given back on a stream of their own.
+static gmm_result take_after(void) { return change_parts(false, GMM_PAUSE_ORDERED); }
+static void spares_are_there(void) {
+  CHECK_EQUAL(stats().live_bytes, 0);
+  CHECK_EQUAL(query(page(1)).state, GMM_STATE_PAUSED);
+}
+static void prepare_spares(void) {
+  MUST(gmm_tag_create(context, "born paused", DESC(tag_desc, .contents = GMM_CONTENTS_DROP), &made.tag));
+  MUST(reserve_parts());
+  const gmm_range parts[] = {{page(8), PAGE}, {page(0), 3 * PAGE}};
+  MUST(gmm_stream_create(context, STREAM_ON(device), &made.stream));
+  MUST(change_parts(false, 0));
+  MUST(gmm_pause(context,
+                 DESC(pause_desc, .flags = GMM_PAUSE_ORDERED, .ranges = parts, .range_count = 2, .stream = made.stream),
+                 NULL));
+}
+static void is_taken(unsigned i, unsigned pages) {
+  CHECK_EQUAL(stats().live_bytes, pages * (uint64_t)PAGE);
+  write_pattern(page(i), PAGE, FIRST_SEED, GMM_STREAM_DEFAULT);
+  CHECK_PATTERN(page(i), PAGE, FIRST_SEED);
+}
+static void spares_are_taken(void) { is_taken(8, PAGES); }
+static void other_part_is_taken(void) { is_taken(20, 1); }
+static void first_page_is_taken(void) { is_taken(0, 1); }
+static void pages_are_ahead(void) {
+  CHECK_EQUAL(stats().live_bytes, PAGE);
+  MUST(change_parts(false, 0));
+  parts_are_taken();
+}
 static void is_reserved_paused(void) {
   CHECK_EQUAL(query(page(1)).state, GMM_STATE_PAUSED);
   MUST(change_parts(false, 0));

@@ -130,6 +130,15 @@ static uint64_t any_size(void) {
   return 1 + below(one_in(200) ? 64 * MIB : most[below(sizeof most / sizeof *most)]);
 }
 
+// In the order of the block's stream, or not.
+static gmm_result change_pages(block *b, bool pauses, uint32_t flags) {
+  if (one_in(2) && !is_captured(b->stream)) flags |= GMM_PAUSE_ORDERED;
+  return (pauses ? gmm_pause : gmm_resume)(context,
+                                           DESC(pause_desc, .flags = flags, .ranges = &(gmm_range){b->memory, b->size},
+                                                .range_count = 1, .stream = b->stream),
+                                           NULL);
+}
+
 // With the tag's lock. True when the contents may be used.
 static bool look_at(block *b) {
   gmm_pointer_info info = {.struct_size = sizeof info};
@@ -140,7 +149,9 @@ static bool look_at(block *b) {
                  (unsigned long long)b->size, b->kind, info.base, (unsigned long long)info.size, info.kind);
   if (b->kind != GMM_KIND_VMM) return true;
   if (info.state == GMM_STATE_PAUSED && one_in(3)) {
-    const gmm_result result = gmm_resume_range(context, b->memory, b->size, NULL);
+    const gmm_result ahead = one_in(4) ? change_pages(b, false, GMM_RESUME_PREPARE) : GMM_UNCHANGED;
+    if (ahead != GMM_UNCHANGED) DO_OR(ahead, GMM_ERROR_LIMIT_EXCEEDED);
+    const gmm_result result = change_pages(b, false, 0);
     if (result == GMM_UNCHANGED || DO_OR(result, GMM_ERROR_LIMIT_EXCEEDED)) b->is_taken = true;
   }
   const gmm_result ready = gmm_resume_wait(context, b->memory, b->size, 0);
@@ -328,7 +339,7 @@ static void share(block *b) {
 
 // The owner of a block of GMM_ALLOC_PAUSED gives its pages back. BUSY as in judge().
 static void give_pages_back(block *b) {
-  const gmm_result result = gmm_pause_range(context, b->memory, b->size, GMM_PAUSE_DROP, NULL);
+  const gmm_result result = change_pages(b, true, GMM_PAUSE_DROP);
   if (result != GMM_UNCHANGED && !DO_OR(result, GMM_ERROR_BUSY)) return;
   b->seed = 0;
   b->is_taken = false;

@@ -41,7 +41,12 @@ Context::Context(const HostAllocator &allocator, const Log &log)
       ipc_(core_, heaps_, ControlTaker{Control::take, &control_}),
       decommit_(core_, heaps_),
       control_(*this),
-      retired_heaps_(allocator, sizeof(gmm_heap), alignof(gmm_heap)) {}
+      retired_heaps_(allocator, sizeof(gmm_heap), alignof(gmm_heap)) {
+  core_.return_spares_user = this;
+  core_.return_spares = [](void *self, Device device, uint64_t bytes, const Heap *but) {
+    static_cast<Context *>(self)->return_spares(device, bytes, but);
+  };
+}
 
 Status Context::check(const Context *context) {
   if (__builtin_expect(context == nullptr, 0))
@@ -512,6 +517,19 @@ Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
   heaps_.for_each(scope, give_back).ignore();
   collect_ended_captures();
   return first;
+}
+
+// The driver is asked for more memory: pages that nobody wants serve first.
+void Context::return_spares(Device device, uint64_t bytes, const Heap *but) {
+  if (core_.defer_depth.load(std::memory_order_acquire) != 0) return;
+  MessageGuard message_guard;
+  uint64_t released = 0;
+  const auto give_back = [&](Heap &heap) -> Status {
+    if (&heap != but && heap.options().device == device && !heap.mutex.has_operation())
+      heap.reclaim().return_spares(bytes, &released).ignore();  // they stay for the next who asks
+    return Status();
+  };
+  heaps_.for_each(give_back, false).ignore();  // it never fails
 }
 
 Status Context::trim_everything(uint64_t *bytes) {

@@ -177,6 +177,7 @@ class Context : NoCopy {
   Status clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream, bool *paused);
   Status try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream, void **out);
   Status trim_everything(uint64_t *bytes);
+  void return_spares(Device device, uint64_t bytes, const Heap *but);
   template <typename Fn>
   Status resume_with_trim(Fn resume);
   Status move_watched(void *memory, Device location, uint32_t flags, gmm_stream stream);

@@ -27,14 +27,13 @@ void fill_block(Context &context, const Block &block, const void *address, gmm_p
   out->reserved_size = block.reserved;
   out->tag = options.tag;
   out->state = block.partly ? GMM_STATE_PARTLY_PAUSED : block.paused ? GMM_STATE_PAUSED : GMM_STATE_ACTIVE;
-  const Extent *extent = block.elastic == nullptr ? block.extent : context.core().page_map.find_extent(address);
+  const auto [extent, place] = context.core().page_map.find_place(reinterpret_cast<uintptr_t>(address));
   const Region *region = block.elastic == nullptr ? region_of(extent) : block.elastic;
   const bool is_comm = region != nullptr && region->comm;
   out->ipc_routes = ipc_routes(context.core(), block.heap->options());
   if (is_comm && context.core().backend->has_fabric(options.device)) out->ipc_routes |= GMM_IPC_ROUTE_FABRIC;
-  const uintptr_t page = reinterpret_cast<uintptr_t>(address) & ~(kExtentAlignment - 1);
-  out->allocation_base = reinterpret_cast<void *>(extent == nullptr ? page : base_of(*extent));
-  out->allocation_size = extent == nullptr ? kExtentAlignment : size_of(*extent);
+  out->allocation_base = reinterpret_cast<void *>(place.base);
+  out->allocation_size = place.size;
   out->device_pointer = context.core().backend->device_address(address);
   out->generation = region == nullptr ? 0 : region->generation.load(std::memory_order_relaxed);
   // Pages that were moved to the host are the host's to touch.

@@ -115,7 +115,12 @@ void Decommit::round(uint64_t now, uint64_t age) {
 void Decommit::round_of(Heap &heap, uint64_t now, uint64_t age, bool *refused) {
   if (heap.mutex.has_operation()) return;
   heap.free_held_for_importers();
-  for (uint64_t may_go = heap.reclaim().look_for_idle(now, age); !disturbed(); yield_thread()) {
+  uint64_t may_go = heap.reclaim().look_for_idle(now, age);
+  for (uint64_t released = kSlice; released >= kSlice && !disturbed(); yield_thread()) {
+    released = 0;
+    if (!heap.reclaim().release_idle_spares(now, age, kSlice, &released).ok()) *refused = true;
+  }
+  for (; !disturbed(); yield_thread()) {
     uint64_t released = 0;
     const Status status = heap.reclaim().release_idle(now, age, may_go, kSlice, &released);
     if (!status.ok()) *refused = true;

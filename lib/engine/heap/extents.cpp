@@ -548,6 +548,38 @@ void Extents::leave_gap(const Extent &extent) {
   core_.page_map.set(base + first, size_of(extent) - first, nullptr);
 }
 
+void Extents::make_spare(Extent *extent) {
+  extent->state.store(ExtentState::kPaused, std::memory_order_release);
+  extent->is_spare = true;
+  extent->idle = IdleMark{};
+  spares_.push_back(extent);
+  core_.spare_bytes.fetch_add(size_of(*extent), std::memory_order_relaxed);
+}
+
+void Extents::take_spare(Extent *extent) {
+  extent->is_spare = false;
+  core_.spare_bytes.fetch_sub(size_of(*extent), std::memory_order_relaxed);
+  List<Extent, SpareExtents>::remove(extent);
+}
+
+bool Extents::move_handle(Extent *spare, Extent &into) {
+  MessageGuard message_guard;
+  if (!core_.backend->unmap(address(base_of(*spare)), size_of(*spare)).ok()) return false;
+  spare->mapped = false;
+  into.handle = spare->handle;
+  spare->handle = PhysicalHandle{};
+  paused_bytes_ += size_of(*spare);
+  end_paused(spare);
+  return true;
+}
+
+Status Extents::release_spare(Extent *extent) {
+  if (extent->mapped) GMM_TRY(core_.backend->unmap(address(base_of(*extent)), size_of(*extent)));
+  extent->mapped = false;
+  end_paused(extent);
+  return Status();
+}
+
 void Extents::end_paused(Extent *extent) {
   const uint64_t size = size_of(*extent);
   leave_gap(*extent);
@@ -564,10 +596,9 @@ void Extents::end_paused(Extent *extent) {
 
 Status Extents::release_elastic(Region *region, uint64_t *released) {
   while (Extent *extent = region->extents.front()) {
-    if (extent->mapped) GMM_TRY(core_.backend->unmap(address(base_of(*extent)), size_of(*extent)));
-    extent->mapped = false;
-    *released += extent->handle.value != 0 ? size_of(*extent) : 0;
-    end_paused(extent);
+    const uint64_t bytes = extent->handle.value != 0 ? size_of(*extent) : 0;
+    GMM_TRY(release_spare(extent));
+    *released += bytes;
   }
   end_region(region);
   return Status();
@@ -613,9 +644,10 @@ Status Extents::touch_all() {
 // The extent is in no list, and nothing is mapped. Its object starts anew.
 void Extents::end_extent(Extent *extent) {
   backups_.forget(*extent);
+  if (extent->is_spare) take_spare(extent);
   extent->region.store(nullptr, std::memory_order_relaxed);
   extent->handle = PhysicalHandle{};
-  extent->state.store(ExtentState::kActive, std::memory_order_relaxed);
+  extent->state.store(ExtentState::kActive, std::memory_order_release);  // ReadySignal::wait() sees that it ended
   extent->mapped = true;
   core_.extents.put(extent);
   --count_;

@@ -6,7 +6,9 @@
 // Invariants, whenever the lock is free: every address of a region that is not unbacked lies in one extent, and the
 // page map names it. The quotas hold the bytes of the extents that have a handle or a mapping.
 // An elastic region is the exception: it is one block of GMM_ALLOC_PAUSED, of which only what was taken has extents.
-// The block counts as live for their bytes alone.
+// The block counts as live for their bytes alone. A part that was given back without its contents becomes a spare: it
+// is paused, and its pages stay mapped and charged until a resume of the same part takes them, another part of the heap
+// gets their handle, or a release returns them.
 // A failure leaves everything as it was. A thing that the driver refuses to take back goes to the deferred release.
 // Lock: the heap's, held by the caller of every function.
 // Callers: Growth, which says how much and where, Reclaim and PausedRegions, which say what goes, and Heap::close().
@@ -116,13 +118,37 @@ class Extents {
   Status add_paused(Region &region, ByteRange range, Extent **out);
   // It becomes a gap. A part that the driver did not take back goes to the deferred release.
   void end_paused(Extent *extent);
+  // An extent becomes a spare, which work of its streams may still use; a spare is wanted again.
+  void make_spare(Extent *extent);
+  void take_spare(Extent *extent);
+  // Moves the handle of another spare of that size into the extent, which has none. Its quota moves along.
+  // is_done(const Extent &): no work uses its pages. False: there is none, or the driver refuses.
+  template <typename Fn>
+  bool reuse_spare(Extent &into, Fn is_done) {
+    for (Extent *spare = spares_.front(); spare != nullptr; spare = spares_.next(spare))
+      if (size_of(*spare) == size_of(into) && is_done(*spare)) return move_handle(spare, into);
+    return false;
+  }
+  // Calls fn(Extent *) for each spare, which may end it, until one fails.
+  template <typename Fn>
+  Status for_each_spare(Fn fn) {
+    for (Extent *spare = spares_.front(), *next; spare != nullptr; spare = next) {
+      next = spares_.next(spare);
+      GMM_TRY(fn(spare));
+    }
+    return Status();
+  }
+  // Returns its pages. A refusal leaves it a spare.
+  Status release_spare(Extent *extent);
+  bool has_spares() { return !spares_.empty(); }
   // Returns all of a region whose block was freed, with its addresses. The driver's first refusal ends it.
   Status release_elastic(Region *region, uint64_t *released);
   // Counts the bytes of a region that can be used.
   static void count_active(Region &region);
+  // Bytes of a region that were taken.
   static uint64_t bytes_of(Region &region) {
     uint64_t bytes = 0;
-    for_each_extent(region, [&](const Extent &extent) { bytes += size_of(extent); });
+    for_each_extent(region, [&](const Extent &extent) { bytes += extent.is_spare ? 0 : size_of(extent); });
     return bytes;
   }
 
@@ -193,6 +219,7 @@ class Extents {
   void displace(ByteRange range);
   void end_extent(Extent *extent);
   void leave_gap(const Extent &extent);
+  bool move_handle(Extent *spare, Extent &into);
   Status cut_at(const Extent &extent, Span *run, Cut *out);
   Span *rejoin(const Cut &cut);
   Status map(Fill *fill, PhysicalHandle handle, uint64_t size, Span **place);
@@ -205,6 +232,7 @@ class Extents {
   const HeapOptions &options_;
   const Quotas &quotas_;
   Runs &runs_;
+  List<Extent, SpareExtents> spares_;
   std::atomic<uint64_t> count_{0};  // written with the heap's lock held, as paused_bytes_
   std::atomic<uint64_t> paused_bytes_{0};
 };

@@ -74,6 +74,7 @@ Status Heap::take(const BlockRequest &request, CacheEntry *out, uint32_t *count)
   const Status status = take_with(Effort::kNoGrowth);
   if (!status.ok() || *count != 0 || !request.may_grow) return status;
   captures_.release_ended();
+  core_.ask_for_spares(options_.device, request.size, this);
   GMM_TRY(drain_for_growth());
   growth_.wait_to_move(request.size);
   return take_with(Effort::kGrow);
@@ -220,6 +221,9 @@ Span *Heap::retire_slab(Span *slab) {
 void Heap::put_back_large(Span *span, uint64_t bit) {
   const ByteRange freed{span->begin(), span->bytes()};
   --span->region->live_spans;
+  // Work of other streams may use its spares.
+  if (span->region->elastic)
+    for_each_extent(*span->region, [&](const Extent &extent) { bit |= extent.is_spare ? extent.streams : 0; });
   streams_.order(span, bit);
   Span *run = runs_.make_free(span);
   if (fast.has_paused.load(std::memory_order_relaxed) != 0) extents_.forget_contents(freed, *run);

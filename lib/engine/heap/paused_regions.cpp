@@ -41,7 +41,41 @@ Status PausedRegions::add(Region &region, ByteRange range, Extent **out) {
 
 void PausedRegions::uncount(const Extent &extent) {
   const bool is_live = region_of(&extent)->first->slot(0).load(std::memory_order_relaxed) != 0;
-  if (is_live) caches_.count(HeapTotals{.live_bytes = 0 - size_of(extent)});
+  if (is_live && !extent.is_spare) caches_.count(HeapTotals{.live_bytes = 0 - size_of(extent)});
+}
+
+Status PausedRegions::give_back_on(gmm_stream stream) {
+  const StreamKey key = key_of_caller(stream);
+  LockGuard guard(mutex_);
+  given_back_on_ = streams_.bit_of_free(key, key.thread, core_.log);
+  given_back_at_ = streams_.stamp();
+  return streams_.wait_for_external();
+}
+
+void PausedRegions::give_back(Extent &extent) {
+  extent.streams = given_back_on_;
+  extent.stamp = given_back_at_;
+  return_spare(extent);
+}
+
+void PausedRegions::return_spare(Extent &extent) {
+  uncount(extent);
+  extents_.make_spare(&extent);
+}
+
+void PausedRegions::take_back(Extent &extent) {
+  extents_.take_spare(&extent);
+  caches_.count(HeapTotals{.live_bytes = size_of(extent)});
+}
+
+bool PausedRegions::reuse_spare(Extent &into) {
+  return extents_.reuse_spare(into, [&](const Extent &spare) {
+    if (region_of(&spare)->exportable != region_of(&into)->exportable ||
+        !(spare.location.load() == into.location.load()))
+      return false;
+    streams_.ask(spare.streams);
+    return streams_.done(spare.streams, spare.stamp) == spare.streams;
+  });
 }
 
 void PausedRegions::forget(Region &region) {

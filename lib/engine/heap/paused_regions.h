@@ -55,6 +55,19 @@ class PausedRegions : HeapPart {
   Status add(Region &region, ByteRange range, Extent **out);
   void uncount(const Extent &extent);  // before its end
   void end(Extent &extent) { extents_.end_paused(&extent); }
+  // Spares (Extents). Work that is queued on the calling thread's stream may still use extents that are given back from
+  // now on. Takes the lock, and waits without it where the device has no order with that stream.
+  Status give_back_on(gmm_stream stream);
+  // No work uses them.
+  void give_back_idle() { given_back_on_ = 0; }
+  // The extent becomes a spare, which does not count as live; a spare is wanted again, and counts.
+  void give_back(Extent &extent);
+  void take_back(Extent &extent);
+  // A resume that failed took it.
+  void return_spare(Extent &extent);
+  bool reuse_spare(Extent &into);
+  Status release_spare(Extent &extent) { return extents_.release_spare(&extent); }
+  Status put_behind(gmm_stream waiter, uint64_t bits) { return streams_.put_behind(key_of_caller(waiter), bits); }
   void end_empty_regions() { extents_.end_empty_regions(); }
   // Waits, without the lock, for all work that may use the heap's memory.
   Status wait_for_device() { return reclaim_.wait_for_device(); }
@@ -64,6 +77,7 @@ class PausedRegions : HeapPart {
 
   std::atomic<uint32_t> &has_paused_;
   std::atomic<uint64_t> foreign_bytes_{0};
+  uint64_t given_back_on_ = 0, given_back_at_ = 0;  // bits, and the stamp
   bool retaining_ = false;
   bool keeps_detached_ = false;
   bool refuses_importers_ = false;

@@ -20,6 +20,12 @@ Status Reclaim::release(bool wait, uint64_t *released) {
   if (wait) {
     uint64_t bits = 0;
     runs_.for_each_free([&](Span *run) { bits |= run->streams; });
+    extents_
+        .for_each_spare([&](const Extent *spare) {
+          bits |= spare->streams;
+          return Status();
+        })
+        .ignore();  // it never fails
     first = streams_.wait_for_frees(bits);
   }
   if (wait || options_.capture != 0) {  // a capture heap that may release gives out nothing any more
@@ -31,8 +37,22 @@ Status Reclaim::release(bool wait, uint64_t *released) {
   return first;
 }
 
+// Those that work may still use stay.
+Status Reclaim::release_spares(uint64_t at_most, uint64_t *released, const ReleaseRule *rule) {
+  return extents_.for_each_spare([&](Extent *spare) -> Status {
+    if (*released >= at_most || (rule != nullptr && !rule->allows(*spare, 0))) return Status();
+    streams_.ask(spare->streams);
+    if (streams_.done(spare->streams, spare->stamp) != spare->streams) return Status();
+    const uint64_t bytes = size_of(*spare);
+    GMM_TRY(extents_.release_spare(spare));
+    *released += bytes;
+    return Status();
+  });
+}
+
 Status Reclaim::release_locked(uint64_t at_most, uint64_t *released, const ReleaseRule *rule) {
   if (streams_.held_for_graph()) return Status();
+  if (rule == nullptr) GMM_TRY(release_spares(at_most, released, nullptr));
   ReleaseRule limited = rule != nullptr ? *rule : ReleaseRule();
   if (reserve_ != 0) {
     const uint64_t above = *released + above_reserve();
@@ -99,6 +119,15 @@ uint64_t Reclaim::releasable() {
 // Stamps the extents that lie whole in free memory, whatever streams it waits for; `since` when the last look did not
 // see them free.
 void Reclaim::stamp_free_extents(uint64_t since) {
+  const auto stamp = [&](Extent *extent) {
+    IdleMark &mark = extent->idle;
+    // The object serves another extent later, which has another id.
+    if (mark.extent_id != extent->id || mark.look + 1 < look_) mark.free_since = since;
+    mark.extent_id = extent->id;
+    mark.look = look_;
+    return Status();
+  };
+  extents_.for_each_spare(stamp).ignore();  // it never fails
   runs_.free().for_each([&](Span *first) {
     // The first of neighbouring runs speaks for all.
     const Span *before = first->before;
@@ -112,12 +141,7 @@ void Reclaim::stamp_free_extents(uint64_t since) {
       Extent *extent = core_.page_map.find_extent(at);
       const uintptr_t base = base_of(*extent);
       at = base + size_of(*extent);
-      if (base < begin || at > end) continue;
-      IdleMark &mark = extent->idle;
-      // The object serves another extent later, which has another id.
-      if (mark.extent_id != extent->id || mark.look + 1 < look_) mark.free_since = since;
-      mark.extent_id = extent->id;
-      mark.look = look_;
+      if (base >= begin && at <= end) stamp(extent).ignore();
     }
   });
 }
@@ -139,6 +163,18 @@ uint64_t Reclaim::look_for_idle(uint64_t now, uint64_t age) {
   const uint64_t may_go = low_water_.note(low, now, age) + drained;
   low_water_.add(drained);
   return may_go;
+}
+
+Status Reclaim::return_spares(uint64_t at_most, uint64_t *released) {
+  LockGuard guard(mutex_);
+  return release_spares(at_most, released, nullptr);
+}
+
+Status Reclaim::release_idle_spares(uint64_t now, uint64_t age, uint64_t slice, uint64_t *released) {
+  LockGuard guard(mutex_);
+  if (!extents_.has_spares() || streams_.any_capturing()) return Status();
+  const ReleaseRule rule{.look = look_, .now = now, .age = age};
+  return release_spares(slice, released, &rule);
 }
 
 Status Reclaim::release_idle(uint64_t now, uint64_t age, uint64_t at_most, uint64_t slice, uint64_t *released) {

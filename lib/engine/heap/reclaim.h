@@ -48,9 +48,14 @@ class Reclaim : HeapPart {
   // After it: extents that were seen free for the age and whose work is done, never more than `at_most` bytes in all,
   // and no further one after `slice` bytes, so that the lock is free again soon. Nothing while a stream is being
   // captured.
+  // Spares that no work uses, until `at_most` bytes went.
+  Status return_spares(uint64_t at_most, uint64_t *released);
+  // Those that were seen for the age; no memory of the heap's steady use counts.
+  Status release_idle_spares(uint64_t now, uint64_t age, uint64_t slice, uint64_t *released);
   Status release_idle(uint64_t now, uint64_t age, uint64_t at_most, uint64_t slice, uint64_t *released);
 
  private:
+  Status release_spares(uint64_t at_most, uint64_t *released, const ReleaseRule *rule);
   Status release_allocation(Span *run, uint64_t *released, const ReleaseRule *rule);
   void stamp_free_extents(uint64_t since);
 

@@ -35,7 +35,7 @@ Status ReadySignal::wait(const Core &core, const void *address, uint64_t size, u
   for (;;) {
     bool paused = false;
     const auto look = [&](const Extent &extent) {
-      paused = paused || is_paused(extent);
+      paused = paused || is_paused(extent) || region_of(&extent) == nullptr;  // it ended just now
       return true;
     };
     const bool has_gap = !core.page_map.for_each_extent(begin, end, look);
@@ -93,7 +93,7 @@ void HeapTransition::attach_active() {
   heap_.paused().set_retaining(retaining);
   heap_.paused().keep_detached(false);
   heap_.for_each_region([&](Region &region) {
-    if (region.elastic) Extents::count_active(region);
+    if (region.elastic && !request_.has_ranges()) Extents::count_active(region);
     heap_.paused().settle(region);
   });
 }

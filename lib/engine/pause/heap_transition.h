@@ -51,9 +51,6 @@ void for_each_extent(Heap &heap, Fn fn) {
   heap.for_each_region([&](Region &region) { for_each_extent(region, fn); });
 }
 
-// The address behind a page of the page map, which may have no extent.
-inline uintptr_t next_page(uintptr_t at) { return (at & ~(kExtentAlignment - 1)) + kExtentAlignment; }
-
 // Bytes of a heap that the backup has. UINT64_MAX: an operation has the heap, and nobody waits for it.
 uint64_t kept_bytes(Heap &heap);
 
@@ -78,6 +75,8 @@ class HeapTransition : NoCopy {
   Tag &tag() { return *context_.tags.get(heap_.options().tag); }
   Device device() const { return heap_.options().device; }
   uint64_t extent_count() const { return extents_.size(); }
+  // Bytes that check_resume() found without pages.
+  uint64_t wanted_bytes() const { return wanted_bytes_; }
   // Live bytes that the backup copies.
   uint64_t bytes() const { return bytes_; }
   // The lock goes, and then extents may end. A further plan begins anew.
@@ -138,6 +137,7 @@ class HeapTransition : NoCopy {
     Extent *extent;
     ExtentState before;
     bool charged = false;  // a resume charged the quotas for it
+    bool was_spare = false;
   };
 
   [[nodiscard]] bool plan(Extent &extent) {
@@ -179,6 +179,9 @@ class HeapTransition : NoCopy {
   gmm_contents contents_of_request();
 
   // A resume.
+  bool is_wanted(const Extent &extent);
+  Status end_cut_spares();
+  Status order_behind_spares();
   Status fill_gaps();                            // with paused extents
   Status clear(uint64_t first, uint64_t count);  // GMM_RESUME_ZERO: the extents without kept contents
   Status make_pages(Extent &extent);             // unless it has them
@@ -197,6 +200,7 @@ class HeapTransition : NoCopy {
   Vector<BackupPart> parts_;       // one an extent, once plan_live_ranges() made the ranges
   Vector<Extent *> added_;         // by fill_gaps()
   uint64_t bytes_ = 0;             // of the ranges
+  uint64_t wanted_bytes_ = 0;
   TransitionProgress *progress_ = nullptr;
   bool tells_ = false;
   uint64_t copied_ = 0;
@@ -214,8 +218,8 @@ void HeapTransition::for_each_asked(Fn fn) {
   Extent *last = nullptr;  // two ranges may touch one
   for (uint32_t i = 0; i < request_.range_count; ++i) {
     for (uintptr_t at = request_.ranges[i].base; at < request_.ranges[i].end();) {
-      Extent *extent = context_.core.page_map.find_extent(at);
-      at = extent == nullptr ? next_page(at) : end_of(*extent);
+      const auto [extent, range] = context_.core.page_map.find_place(at);
+      at = range.end();
       if (extent != nullptr && extent != last && heap_of(region_of(extent)) == &heap_) fn(*extent);
       last = extent;
     }
@@ -228,14 +232,14 @@ bool HeapTransition::for_each_gap(Fn fn) {
   for (uint32_t i = 0; i < request_.range_count; ++i) {
     const ByteRange &range = request_.ranges[i];
     for (uintptr_t at = range.base & ~(kExtentAlignment - 1), next; at < range.end(); at = next) {
-      const Extent *extent = map.find_extent(at);
-      next = extent == nullptr ? next_page(at) : end_of(*extent);
+      const PageMap::Place place = map.find_place(at);
+      next = place.range.end();
       Block block;
-      if (extent != nullptr || !find_block(context_.core, reinterpret_cast<void *>(at), &block) ||
+      if (place.extent != nullptr || !find_block(context_.core, reinterpret_cast<void *>(at), &block) ||
           block.elastic == nullptr || block.heap != &heap_)
         continue;
       const uintptr_t end = std::min(Extents::rounded(range.end()), block.base + block.reserved);
-      while (next < end && map.find_extent(next) == nullptr) next = next_page(next);
+      while (next < end && map.find_extent(next) == nullptr) next += kExtentAlignment;
       if (!fn(*block.elastic, ByteRange{at, next - at})) return false;
     }
   }

@@ -17,7 +17,8 @@ Status HeapTransition::check_pause(bool *active) {
   *active = false;
   for_each_asked([&](Extent &extent) {
     unmapped = unmapped || extent.state == ExtentState::kUnmapped;
-    *active = *active || drops_paused || !is_paused(extent) || extent.handle.value != 0;
+    const bool goes_on = extent.is_spare ? !request_.has_ranges() : drops_paused || extent.handle.value != 0;
+    *active = *active || !is_paused(extent) || goes_on;
     if (!is_paused(extent)) importers += other_importers(extent);
   });
   if (unmapped)
@@ -35,7 +36,11 @@ Status HeapTransition::check_importers(uint32_t importers) {
 }
 
 Status HeapTransition::detach() {
-  if (request_.has_ranges()) return heap_.paused().wait_for_device();  // a block's memory, and nothing free
+  if (request_.has_ranges()) {  // a block's memory, and nothing free
+    if (request_.is_ordered() && contents_ == GMM_CONTENTS_DROP) return heap_.paused().give_back_on(request_.stream);
+    heap_.paused().give_back_idle();
+    return heap_.paused().wait_for_device();
+  }
   {
     LockGuard guard(heap_.mutex);
     // Memory that was freed since earlier pauses would use up the addresses, as allocations go to new regions after
@@ -111,7 +116,14 @@ Status HeapTransition::unmap_through(uint64_t index) {
 Status HeapTransition::save() {
   if (contents_ == GMM_CONTENTS_DROP) {
     GMM_TRY(report(0));
-    return unmap_planned(0, extents_.size());
+    if (!request_.has_ranges()) return unmap_planned(0, extents_.size());
+    // Pages that others may reach go. The rest becomes spares.
+    for (uint64_t i = 0; i < extents_.size(); ++i) {
+      const Extent &extent = *extents_[i].extent;
+      if (extent.importers.load(std::memory_order_acquire) != 0 || extent.is_out.load(std::memory_order_relaxed))
+        GMM_TRY(unmap_planned(i, 1));
+    }
+    return Status();
   }
   GMM_TRY(copy_out(true));
   saved_ = true;
@@ -143,7 +155,7 @@ Status HeapTransition::commit_pause() {
   ForeignBytes foreign(*core.backend, heap_);
   uint64_t bytes = 0;
   for_each_asked([&](Extent &extent) {
-    if (!is_paused(extent)) return;
+    if (!is_paused(extent) || (extent.is_spare && request_.has_ranges())) return;
     extent.state.store(ExtentState::kPaused, std::memory_order_release);
     if (extent.mapped) {  // a failed resume could not unmap it
       if (!core.backend->unmap(address_of(extent), size_of(extent)).ok()) return;
@@ -178,12 +190,20 @@ Status HeapTransition::commit_pause() {
         stays, tag().name, heap_.options().device.ordinal);
   moved = bytes - foreign.believed();
   has_dropped = request_.has_ranges() && contents_ == GMM_CONTENTS_DROP;
-  if (!has_dropped) return Status();
+  for (const PlannedExtent &planned : extents_) {
+    Extent &extent = *planned.extent;
+    Region &region = *region_of(&extent);
+    if (region.elastic) region.active.fetch_sub(size_of(extent), std::memory_order_relaxed);
+    if (!has_dropped || is_paused(extent)) continue;
+    heap_.paused().give_back(extent);
+    moved += size_of(extent);
+  }
   // Extents that importers have must be found when they close them.
   for_each_asked([&](Extent &extent) {
-    if (extent.importers.load(std::memory_order_acquire) == 0) leave_gap(extent);
+    const bool ends = extent.is_spare ? extent.handle.value == 0 : has_dropped && extent.importers.load() == 0;
+    if (ends) leave_gap(extent);
   });
-  extents_.clear();
+  if (has_dropped) extents_.clear();
   return Status();
 }
 

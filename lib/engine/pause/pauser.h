@@ -32,7 +32,11 @@
 // - A block of GMM_ALLOC_PAUSED lies alone in an elastic region (space/span.h), which has extents only where memory was
 //   taken. A resume fills the gaps in its ranges by paused extents, of at most 64 MiB each, and goes on as any other.
 //   An undo makes gaps of them again.
-// - A pause takes whole extents, and only of such blocks: it detaches nothing. Those without kept contents become gaps.
+// - A pause takes whole extents, and only of such blocks: it detaches nothing. Those without kept contents become
+//   spares (heap/extents.h): paused extents with a mapping, which only a resume of ranges wants. A pause of the tag
+//   makes gaps of them.
+// - GMM_PAUSE_ORDERED: a spare has the streams and the stamp of memory that is freed (heap/stream_order.h). The resume
+//   puts its stream behind them; without the flag the device is waited for.
 // - A gap is no paused memory: the pause and resume of a tag pass it by, so they bring back what was taken.
 //
 // Files.

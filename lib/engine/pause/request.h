@@ -53,9 +53,12 @@ struct PauseRequest {
   uint64_t hold_ms = 0;  // with GMM_PAUSE_HOLD, which only an operation with a ticket has
   // Only these parts of the tags' memory, by address, which do not overlap. No hold.
   const ByteRange *ranges = nullptr;
-  uint32_t range_count = 0;  // 0: all of it
+  uint32_t range_count = 0;     // 0: all of it
+  gmm_stream stream = nullptr;  // with GMM_PAUSE_ORDERED
 
   bool has_ranges() const { return range_count != 0; }
+  bool is_ordered() const { return (flags & GMM_PAUSE_ORDERED) != 0; }
+  bool prepares() const { return (flags & GMM_RESUME_PREPARE) != 0; }
   bool holds() const { return (flags & GMM_PAUSE_HOLD) != 0; }
   bool names(const Heap &heap) const {
     if (heap.options().kind != Kind::kVmm) return false;

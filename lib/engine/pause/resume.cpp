@@ -9,9 +9,50 @@ namespace gmm {
 
 Status HeapTransition::check_resume(bool *paused) {
   LockGuard guard(heap_.mutex);
-  *paused = !for_each_gap([](Region &, ByteRange) { return false; });
-  for_each_asked([&](Extent &extent) { *paused = *paused || is_paused(extent); });
+  for_each_gap([&](Region &, ByteRange gap) {
+    wanted_bytes_ += gap.size;
+    return true;
+  });
+  *paused = wanted_bytes_ != 0;
+  for_each_asked([&](Extent &extent) {
+    if (!is_wanted(extent)) return;
+    *paused = true;
+    wanted_bytes_ += extent.handle.value == 0 ? size_of(extent) : 0;
+  });
   return check_capture("gmm_resume()");
+}
+
+// By a resume of its kind.
+bool HeapTransition::is_wanted(const Extent &extent) {
+  const Region &region = *region_of(&extent);
+  const bool is_freed = region.elastic && region.live_spans == 0;
+  return is_paused(extent) && !is_freed && !request_.prepares() && (request_.has_ranges() || !extent.is_spare);
+}
+
+// A range takes spares whole. The pages of others go.
+Status HeapTransition::end_cut_spares() {
+  bool is_idle = false;
+  Status status;
+  for_each_asked([&](Extent &extent) {
+    if (!extent.is_spare || !status.ok()) return;
+    const ByteRange *begin = request_.ranges, *end = begin + request_.range_count;
+    const ByteRange *next = std::upper_bound(begin, end, base_of(extent),
+                                             [](uintptr_t base, const ByteRange &range) { return base < range.base; });
+    if (next != begin && Extents::rounded(next[-1].end()) >= end_of(extent)) return;
+    if (!is_idle) status = context_.core.backend->synchronize(device());
+    is_idle = true;
+    if (status.ok()) status = heap_.paused().release_spare(extent);
+  });
+  return status;
+}
+
+// What is queued on their streams comes before the resumed part's next use.
+Status HeapTransition::order_behind_spares() {
+  uint64_t streams = 0;
+  for (const PlannedExtent &planned : extents_) streams |= planned.was_spare ? planned.extent->streams : 0;
+  if (streams == 0) return Status();
+  if (request_.is_ordered()) return heap_.paused().put_behind(request_.stream, streams);
+  return context_.core.backend->synchronize(device());
 }
 
 // The driver's calls cost by the handle, and a handle is given back whole.
@@ -37,6 +78,7 @@ Status HeapTransition::fill_gaps() {
 Status HeapTransition::plan_resume() {
   GMM_TRY(check_capture("gmm_resume()"));
   if (request_.has_ranges()) {
+    if (!request_.prepares()) GMM_TRY(end_cut_spares());
     GMM_TRY(fill_gaps());
   } else {
     // gmm_resume_wait() must not take an extent that ends here for one that is ready.
@@ -47,12 +89,17 @@ Status HeapTransition::plan_resume() {
   }
   bool planned = true;
   for_each_asked([&](Extent &extent) {
-    const Region &region = *region_of(&extent);
-    const bool is_freed = region.elastic && region.live_spans == 0;
-    if (is_paused(extent) && !is_freed) planned = planned && plan(extent);
+    if (is_wanted(extent)) planned = planned && plan(extent);
   });
+  if (request_.prepares())
+    for (Extent *extent : added_) planned = planned && plan(*extent);
   if (!planned) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a resume.");
   sort_planned();
+  for (PlannedExtent &each : extents_) {
+    each.was_spare = each.extent->is_spare;
+    if (each.was_spare) heap_.paused().take_back(*each.extent);
+  }
+  GMM_TRY(order_behind_spares());
   return plan_live_ranges();
 }
 
@@ -60,6 +107,9 @@ Status HeapTransition::charge() {
   for (PlannedExtent &planned : extents_) {
     if (planned.extent->handle.value != 0) continue;
     const uint64_t size = size_of(*planned.extent);
+    // Its charge moves along.
+    planned.charged = !request_.prepares() && heap_.paused().reuse_spare(*planned.extent);
+    if (planned.charged) continue;
     if (Quota *full = heap_.quotas().charge(size))
       return fail(GMM_ERROR_LIMIT_EXCEEDED,
                   "gmm_resume(): %" PRIu64 " bytes are needed, but a limit of %" PRIu64 " bytes is set and %" PRIu64
@@ -126,16 +176,17 @@ Status HeapTransition::back_through(uint64_t index) {
   return (request_.flags & GMM_RESUME_ZERO) != 0 ? clear(first, next_extent_ - first) : Status();
 }
 
-// The default stream would wait for others.
 Status HeapTransition::clear(uint64_t first, uint64_t count) {
   Backend &backend = *context_.core.backend;
+  // The default stream would wait for others.
+  gmm_stream stream = request_.is_ordered() ? request_.stream : GMM_STREAM_PER_THREAD;
   Status status;
   for (uint64_t i = first; i < first + count && status.ok(); ++i) {
     const PlannedExtent &planned = extents_[i];
     if (planned.extent->kept == nullptr && planned.before != ExtentState::kUnmapped)
-      status = backend.fill(device(), GMM_STREAM_PER_THREAD, address_of(*planned.extent), 0, size_of(*planned.extent));
+      status = backend.fill(device(), stream, address_of(*planned.extent), 0, size_of(*planned.extent));
   }
-  if (status.ok()) status = backend.stream_synchronize(device(), GMM_STREAM_PER_THREAD);
+  if (status.ok() && !request_.is_ordered()) status = backend.stream_synchronize(device(), stream);
   if (status.ok()) return status;
   MessageGuard message_guard;
   backend.synchronize(device()).ignore();  // the memory must stay until the fills have ended
@@ -146,7 +197,8 @@ Status HeapTransition::restore() {
   if (parts_.empty()) {
     GMM_TRY(report(0));
     for (uint64_t i = 0; i < extents_.size(); ++i) GMM_TRY(back_through(i));
-    for (const PlannedExtent &planned : extents_) context_.ready.announce(*planned.extent);
+    for (const PlannedExtent &planned : extents_)
+      if (!request_.prepares()) context_.ready.announce(*planned.extent);
     return Status();
   }
   BackupSteps steps = backup_steps();
@@ -201,12 +253,14 @@ void HeapTransition::commit_resume() {
     LockGuard guard(context_.ready.mutex);
     for (const PlannedExtent &planned : extents_) {
       if (planned.charged) charged += size_of(*planned.extent);
-      if (planned.charged || was_held_) moved += size_of(*planned.extent);
-      planned.extent->state.store(ExtentState::kActive, std::memory_order_release);
+      if (planned.charged || planned.was_spare || was_held_) moved += size_of(*planned.extent);
+      if (!request_.prepares()) planned.extent->state.store(ExtentState::kActive, std::memory_order_release);
     }
   }
   heap_.paused().count(-static_cast<int64_t>(charged));
-  forget_restored((request_.flags & GMM_RESUME_RETAIN) != 0);
+  if (!request_.prepares()) return forget_restored((request_.flags & GMM_RESUME_RETAIN) != 0);
+  heap_.paused().give_back_idle();
+  for (const PlannedExtent &planned : extents_) heap_.paused().give_back(*planned.extent);
 }
 
 void HeapTransition::undo_resume() {
@@ -218,6 +272,9 @@ void HeapTransition::undo_resume() {
     for (const PlannedExtent &planned : extents_) {
       const bool stays = planned.extent->state == ExtentState::kPromised;
       promised = promised || stays;
+      Region &region = *region_of(planned.extent);
+      if (region.elastic && !stays && !is_paused(*planned.extent))
+        region.active.fetch_sub(size_of(*planned.extent), std::memory_order_relaxed);
       planned.extent->state.store(stays ? ExtentState::kActive : planned.before, std::memory_order_release);
     }
   }
@@ -229,6 +286,10 @@ void HeapTransition::undo_resume() {
         heap_.paused().count(-static_cast<int64_t>(size));
         moved += size;
       }
+      continue;
+    }
+    if (planned.was_spare) {
+      heap_.paused().return_spare(*extent);
       continue;
     }
     if (extent->mapped) {

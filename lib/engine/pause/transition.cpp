@@ -115,17 +115,16 @@ class Transition : NoCopy {
   }
   bool touches_range(ByteRange range, bool paused) {
     for (uintptr_t at = range.base; at < range.end();) {
-      const Extent *extent = context_.core.page_map.find_extent(at);
+      const auto [extent, place] = context_.core.page_map.find_place(at);
+      at = place.end();
       if (extent == nullptr) {  // a gap, or the block was freed
         if (paused && request_.has_ranges()) return true;
-        at = next_page(at);
         continue;
       }
       const Heap *heap = heap_of(region_of(extent));
       if (is_paused(*extent) == paused)
         for (HeapTransition *each : heaps_)
           if (&each->heap() == heap) return true;
-      at = end_of(*extent);
     }
     return false;
   }
@@ -261,8 +260,10 @@ class Transition : NoCopy {
     context_.core.deferred_release.retry(*context_.core.backend);  // mappings that stand where memory comes back
     GMM_TRY(add_named());
     GMM_TRY(check_resume());
-    calls_.select([&](const WatchTarget &target) { return touches(target, true); });
+    calls_.select([&](const WatchTarget &target) { return !request_.prepares() && touches(target, true); });
     calls_.reach_all();
+    for (HeapTransition *each : heaps_)
+      context_.core.ask_for_spares(each->device(), each->wanted_bytes(), &each->heap());
     if (request_.holds()) GMM_TRY(take_pages_and_hold());
     lock();
     bool any = false;
@@ -293,7 +294,7 @@ class Transition : NoCopy {
 };
 
 // The driver takes an allocation back whole.
-Status check_range_to_pause(const ByteRange &range, const Block &block, const Extent *extent) {
+Status check_range_to_pause(const ByteRange &range, const Block &block, const PageMap::Place &place) {
   const uintptr_t end = block.base + block.reserved;
   if (block.elastic == nullptr)
     return fail(GMM_ERROR_INVALID_KIND,
@@ -304,8 +305,8 @@ Status check_range_to_pause(const ByteRange &range, const Block &block, const Ex
                 "gmm_pause_range(0x%" PRIxPTR "): %" PRIu64 " bytes reach past the block, which ends at 0x%" PRIxPTR
                 "; pass a range of each block.",
                 range.base, range.size, end);
-  const uintptr_t first = extent == nullptr ? range.base & ~(kExtentAlignment - 1) : base_of(*extent);
-  const uintptr_t last = extent == nullptr ? Extents::rounded(range.end()) : end_of(*extent);
+  const uintptr_t first = place.range.base;
+  const uintptr_t last = place.extent == nullptr ? Extents::rounded(range.end()) : place.range.end();
   const bool is_whole = range.base <= first && (range.end() >= last || range.end() >= block.base + block.requested);
   if (is_whole) return Status();
   return fail(GMM_ERROR_INVALID_VALUE,
@@ -329,17 +330,18 @@ Status Pauser::add_tags(bool is_pause, PauseRequest *request, Vector<gmm_tag> *t
   for (uint32_t i = 0; i < request->range_count; ++i) {
     const ByteRange &range = request->ranges[i];
     for (uintptr_t at = range.base; at < range.end();) {
-      const Extent *extent = core.page_map.find_extent(at);
+      const PageMap::Place place = core.page_map.find_place(at);
       Block block;
-      const bool in_block = (extent == nullptr || is_pause) && find_block(core, reinterpret_cast<void *>(at), &block);
-      const HeapVisit visit(heaps, in_block ? block.heap : is_pause ? nullptr : heap_of(region_of(extent)));
+      Heap *heap = is_pause ? nullptr : heap_of(region_of(place.extent));
+      if (heap == nullptr && find_block(core, reinterpret_cast<void *>(at), &block)) heap = block.heap;
+      const HeapVisit visit(heaps, heap);
       if (visit.heap == nullptr)
         return fail(GMM_ERROR_UNKNOWN_POINTER,
                     "The range at 0x%" PRIxPTR " of %" PRIu64 " bytes: 0x%" PRIxPTR
                     " is not memory of this context; pass parts of live blocks.",
                     range.base, range.size, at);
-      if (is_pause) GMM_TRY(check_range_to_pause(range, block, extent));
-      at = extent == nullptr ? next_page(at) : end_of(*extent);
+      if (is_pause) GMM_TRY(check_range_to_pause(range, block, place));
+      at = place.range.end();
       const gmm_tag tag = visit.heap->options().tag;
       if (std::find(tags->begin(), tags->end(), tag) == tags->end() && !tags->push_back(tag))
         return no_memory_for_plan();

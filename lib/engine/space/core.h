@@ -64,6 +64,15 @@ struct Core {
   uintptr_t last_uncaptured = UINTPTR_MAX;
   uint32_t checks = 0;  // of each block; before the first heap
 
+  // Bytes of spares (engine/heap/extents.h), and how they return before a heap asks the driver for that much: those of
+  // other heaps of the device. The caller holds no lock of a heap.
+  std::atomic<uint64_t> spare_bytes{0};
+  void (*return_spares)(void *user, Device device, uint64_t bytes, const Heap *but) = nullptr;
+  void *return_spares_user = nullptr;
+  void ask_for_spares(Device device, uint64_t bytes, const Heap *but) {
+    if (spare_bytes.load(std::memory_order_relaxed) != 0) return_spares(return_spares_user, device, bytes, but);
+  }
+
   const DeviceTraits &traits(Device device) const { return devices[device.ordinal]; }
   uint64_t gate_without_trace() const { return checks == 0 ? kGateOpen : kGateChecked; }
   bool alive() const { return gate->word.load(std::memory_order_relaxed) != 0; }

@@ -49,15 +49,29 @@ class PageMap : NoCopy {
     return page == nullptr ? nullptr : page->extent.load(std::memory_order_acquire);
   }
   Extent *find_extent(const void *address) const { return find_extent(reinterpret_cast<uintptr_t>(address)); }
+  // The same with its range at one moment, or with that of the page that has none. An extent of a live elastic block
+  // may end, and its object be another's, while the caller has no lock of the heap.
+  struct Place {
+    Extent *extent;
+    ByteRange range;
+  };
+  Place find_place(uintptr_t at) const {
+    if (Extent *extent = find_extent(at); extent != nullptr) {
+      const ByteRange range{base_of(*extent), size_of(*extent)};
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (at - range.base < range.size && find_extent(at) == extent) return Place{extent, range};
+    }
+    return Place{nullptr, ByteRange{at & ~(kPage - 1), kPage}};
+  }
   // Calls fn(Extent &) -> bool for the extents of a range, in order, until one returns false. False: one did, or an
   // address has no extent.
   template <typename Fn>
   bool for_each_extent(uintptr_t at, uintptr_t end, Fn fn) const {
     while (at < end) {
-      Extent *extent = find_extent(at);
-      if (extent == nullptr) return false;
-      at = end_of(*extent);
-      if (!fn(*extent)) return false;
+      const Place place = find_place(at);
+      if (place.extent == nullptr) return false;
+      at = place.range.end();
+      if (!fn(*place.extent)) return false;
     }
     return true;
   }

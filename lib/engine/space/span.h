@@ -34,6 +34,7 @@ struct ByteRange {
 
 struct KeptContents;  // engine/backup/tiers.h
 struct RegionExtents;
+struct SpareExtents;
 struct Span;
 struct HeapRegions;
 struct SpanOrder;  // free runs by size, slabs by class
@@ -61,7 +62,7 @@ struct IdleMark {
 // The one record of physical memory, which several modules share. heap/ writes all of it but `importers`, `own_imports`
 // and `id`, which exports change too (ipc/), `state`, which the pauser changes (pause/), and what `kept` points to
 // (backup/).
-struct Extent : Link<RegionExtents> {
+struct Extent : Link<RegionExtents>, Link<SpareExtents> {
   std::atomic<uintptr_t> base{0};
   std::atomic<uint64_t> size{0};
   std::atomic<Region *> region{nullptr};
@@ -72,9 +73,11 @@ struct Extent : Link<RegionExtents> {
   std::atomic<uint32_t> own_imports{0};    // of `importers`: exports that this context has imported itself
   std::atomic<bool> is_out{false};         // a descriptor or fabric handle of its pages left the process
   bool mapped = true;                      // the handle is mapped at `base`
+  bool is_spare = false;                   // paused, with pages that nobody wants (Extents)
   std::atomic<ExtentState> state{ExtentState::kActive};
   KeptContents *kept = nullptr;  // contents of paused memory, or what a read-only tag keeps for the next pause
   IdleMark idle;
+  uint64_t streams = 0, stamp = 0;  // of a spare: as a free run's
 };
 
 // Blocks in it cannot be used. Threads without the heap's lock ask too.
@@ -209,9 +212,13 @@ void for_each_span(Region &region, Fn fn) {
   }
 }
 
+// fn may end the extent.
 template <typename Fn>
 void for_each_extent(Region &region, Fn fn) {
-  for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent)) fn(*extent);
+  for (Extent *extent = region.extents.front(), *next; extent != nullptr; extent = next) {
+    next = region.extents.next(extent);
+    fn(*extent);
+  }
 }
 
 // A free block on its way: its slot is 0, and no list of the heap knows it.
