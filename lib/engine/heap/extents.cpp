@@ -8,9 +8,6 @@
 namespace gmm {
 namespace {
 
-// Bytes of new memory from which the device is asked first whether it has so many.
-constexpr uint64_t kWorthAsking = uint64_t{1} << 30;
-
 void *address(uintptr_t value) { return reinterpret_cast<void *>(value); }
 
 // Whose memory the pages at a location are.

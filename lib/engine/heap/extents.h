@@ -64,6 +64,9 @@ class Extents {
   Extents(Core &core, Heap *heap, BackupStore &backups, const HeapOptions &options, const Quotas &quotas, Runs &runs)
       : core_(core), heap_(heap), backups_(backups), options_(options), quotas_(quotas), runs_(runs) {}
 
+  // Bytes of new memory from which the device is asked first whether it has so many.
+  static constexpr uint64_t kWorthAsking = uint64_t{1} << 30;
+
   uint64_t count() const { return count_; }
   static uint64_t rounded(uint64_t bytes) { return (bytes + kExtentAlignment - 1) & ~(kExtentAlignment - 1); }
 

@@ -182,6 +182,7 @@ class HeapTransition : NoCopy {
   bool is_wanted(const Extent &extent);
   Status end_cut_spares();
   Status order_behind_spares();
+  Status charge(uint64_t bytes);
   Status fill_gaps();                            // with paused extents
   Status clear(uint64_t first, uint64_t count);  // GMM_RESUME_ZERO: the extents without kept contents
   Status make_pages(Extent &extent);             // unless it has them

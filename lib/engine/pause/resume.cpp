@@ -55,10 +55,24 @@ Status HeapTransition::order_behind_spares() {
   return context_.core.backend->synchronize(device());
 }
 
+Status HeapTransition::charge(uint64_t bytes) {
+  const Quota *full = heap_.quotas().charge(bytes);
+  if (full == nullptr) return Status();
+  return fail(GMM_ERROR_LIMIT_EXCEEDED,
+              "gmm_resume(): %" PRIu64 " bytes are needed, but a limit of %" PRIu64 " bytes is set and %" PRIu64
+              " are held.",
+              bytes, full->limit(), full->held());
+}
+
 // The driver's calls cost by the handle, and a handle is given back whole.
 Status HeapTransition::fill_gaps() {
   constexpr uint64_t kMostOfHandle = uint64_t{64} << 20;
-  Status status;
+  // Much that cannot be had is refused before it is planned, which takes a second for a TiB.
+  const uint64_t spare = context_.core.spare_bytes.load(std::memory_order_relaxed);
+  const uint64_t missing = wanted_bytes_ > spare ? wanted_bytes_ - spare : 0;
+  GMM_TRY(charge(missing));
+  heap_.quotas().refund(missing);
+  Status status = missing < Extents::kWorthAsking ? Status() : context_.core.backend->can_create(device(), missing);
   const auto fill = [&](Region &region, ByteRange gap) {
     while (gap.size != 0 && status.ok()) {
       const ByteRange part{gap.base, std::min(gap.size, kMostOfHandle)};
@@ -71,7 +85,7 @@ Status HeapTransition::fill_gaps() {
     }
     return status.ok();
   };
-  for_each_gap(fill);
+  if (status.ok()) for_each_gap(fill);
   return status;
 }
 
@@ -110,11 +124,7 @@ Status HeapTransition::charge() {
     // Its charge moves along.
     planned.charged = !request_.prepares() && heap_.paused().reuse_spare(*planned.extent);
     if (planned.charged) continue;
-    if (Quota *full = heap_.quotas().charge(size))
-      return fail(GMM_ERROR_LIMIT_EXCEEDED,
-                  "gmm_resume(): %" PRIu64 " bytes are needed, but a limit of %" PRIu64 " bytes is set and %" PRIu64
-                  " are held.",
-                  size, full->limit(), full->held());
+    GMM_TRY(charge(size));
     planned.charged = true;
   }
   return Status();

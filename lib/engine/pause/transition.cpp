@@ -342,6 +342,10 @@ Status Pauser::add_tags(bool is_pause, PauseRequest *request, Vector<gmm_tag> *t
                     range.base, range.size, at);
       if (is_pause) GMM_TRY(check_range_to_pause(range, block, place));
       at = place.range.end();
+      if (block.elastic != nullptr) {  // what lies between the ends is whole, and of this heap
+        at = std::min(range.end(), block.base + block.reserved);
+        if (is_pause) GMM_TRY(check_range_to_pause(range, block, core.page_map.find_place(at - 1)));
+      }
       const gmm_tag tag = visit.heap->options().tag;
       if (std::find(tags->begin(), tags->end(), tag) == tags->end() && !tags->push_back(tag))
         return no_memory_for_plan();
