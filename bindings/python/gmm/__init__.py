@@ -31,7 +31,7 @@ from gmm._core.tag import Tag
 from gmm._core.ticket import Ticket
 from gmm._default import array, context, empty, metrics, watch, zeros
 from gmm._native import alloc
-from gmm._report import Profile as profile, report
+from gmm._report import Profile as profile, progress, report
 
 __version__ = _native.gmm_version_string()
 globals().update(_ERRORS)

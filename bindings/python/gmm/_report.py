@@ -12,7 +12,7 @@ from gmm import _default
 from gmm._core.ticket import Scope
 
 if TYPE_CHECKING:
-    from gmm._core.typing import Context, Path
+    from gmm._core.typing import Context, OnProgress, Path
 
 
 class Profile(Scope):
@@ -39,6 +39,29 @@ class Profile(Scope):
         data, _ = json.JSONDecoder().raw_decode(page, page.index('{"process"'))
         return [(nbytes, blocks, "\n".join(frames)) for nbytes, blocks, frames in data["peak"]["stacks"][:count]] or [
             (nbytes, blocks, ", ".join(map(str, words))) for *words, nbytes, blocks in data["peak"]["holders"][:count]]
+
+
+def progress(label: str = "gmm") -> OnProgress:
+    """A function for `progress=` that shows how far a pause or resume is: a bar in a notebook, or a line."""
+    import time
+    due, handle = time.monotonic(), None
+
+    def show(done, total):
+        nonlocal due, handle
+        if done < total and time.monotonic() < due:
+            return
+        due = time.monotonic() + 0.1  # ten times a second at most
+        text = f"{label}: {done / 2**20:.1f} of {total / 2**20:.1f} MiB"
+        if "ipykernel" not in sys.modules:
+            print(text, end="\n" if done == total else "\r", file=sys.stderr, flush=True)
+            return
+        from IPython.display import HTML, display
+        bar = HTML(f'<progress value="{done}" max="{total}"></progress> {text}')
+        if handle is None:
+            handle = display(bar, display_id=True)
+        else:
+            handle.update(bar)
+    return show
 
 
 def _page(*words):

@@ -316,6 +316,19 @@ def test_report_opens_the_page(context, command, monkeypatch):
     assert "srcdoc=\"&lt;!DOCTYPE html&gt;" in opened[1] and len(opened) == 2
 
 
+def test_progress_is_shown(context, monkeypatch, capsys):
+    with context.tag("weights", contents=gmm.Contents.HOST) as tag, context.alloc(8 * MIB, kind="vmm"):
+        tag.pause(progress=gmm.progress("pause"))
+        assert capsys.readouterr().err.endswith("pause: 8.0 of 8.0 MiB\n")
+        shown = []
+        handle = types.SimpleNamespace(update=shown.append)
+        display = types.SimpleNamespace(HTML=str, display=lambda bar, display_id: shown.append(bar) or handle)
+        for name in ("ipykernel", "IPython", "IPython.display"):
+            monkeypatch.setitem(sys.modules, name, display)
+        tag.resume(progress=gmm.progress("resume"))
+    assert shown[-1] == f'<progress value="{8 * MIB}" max="{8 * MIB}"></progress> resume: 8.0 of 8.0 MiB'
+
+
 def test_the_bar_of_a_notebook(context):
     with context.tag("<b>"), context.alloc(MIB):
         bar = context._repr_html_()
