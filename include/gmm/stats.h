@@ -224,6 +224,20 @@ GMM_API gmm_result gmm_snapshot_write(gmm_snapshot *snapshot, gmm_write_fn fn, v
 GMM_API gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) GMM_NOEXCEPT;
 
 /**
+ * Functions that hear of each block, for the memory view of a profiler. Each may be NULL.
+ *
+ * They run on the calling thread, with no lock of gmm held, and must not call gmm. `block` is valid until they return,
+ * and its `heap` is NULL. gmm_reset() ends blocks without a call.
+ */
+typedef struct gmm_block_listener {
+  /** After an allocation, before the program has the block. Blocks that live when the trace begins come first. */
+  void (*allocated)(void *user, const gmm_block_info *block, gmm_stream stream);
+  /** Before a free, so no other thread has the address yet. If the free then fails, `allocated` follows. */
+  void (*freed)(void *user, const gmm_block_info *block, gmm_stream stream);
+  void *user; /**< passed to both */
+} gmm_block_listener;
+
+/**
  * Describes a trace for gmm_trace_begin().
  *
  * With `stack_bytes` = n, of n allocated bytes one allocation has its stack, and each allocation of 2n bytes has one.
@@ -232,6 +246,7 @@ typedef struct gmm_trace_desc {
   uint32_t struct_size;
   uint32_t flags;       /**< must be 0 */
   uint64_t stack_bytes; /**< 524288 (512 KiB) is usual; 1: every allocation has a stack; 0: none has */
+  gmm_block_listener blocks;
 } gmm_trace_desc;
 
 /**
@@ -242,8 +257,8 @@ typedef struct gmm_trace_desc {
  * names of tags and blocks. GMM_TRACE=file in the environment traces each context from its creation to its end. gmm
  * replaces `%p` in that name by the process id. The second context of a process writes `file.2`, the third `file.3`.
  *
- * A trace begins with the blocks that are live, so one that ends at once is a snapshot. They have no stacks. Those of a
- * tag that is being paused or resumed at that moment are left out.
+ * A trace begins with the blocks that are live, so one that ends at once is a snapshot. Those of a tag that is being
+ * paused or resumed at that moment are left out.
  *
  * The file is binary and little-endian and starts with "gmmtrace" and a version (1). lib/engine/trace/FORMAT.md
  * describes it. The command `gmm replay` runs a trace, and `gmm trace` prints it as text.
@@ -254,9 +269,10 @@ typedef struct gmm_trace_desc {
  *
  * With `desc->stack_bytes` the trace has the call stacks of allocations and of calls that failed. `gmm trace` finds
  * their functions and lines when it reads the file, by the build-ids of the program and its libraries.
- * GMM_TRACE_STACKS=bytes does so for GMM_TRACE.
+ * GMM_TRACE_STACKS=bytes does so for GMM_TRACE. A live block keeps its stack after the trace, too. Snapshots, later
+ * traces and the report of a lack of memory name it. GMM_DEBUG=stacks does so for each block, without a trace.
  *
- * @param path  the file, which is created or replaced.
+ * @param path  the file, which is created or replaced; NULL: none, and desc has stacks or functions.
  * @param desc  NULL: no stacks.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_FLAGS, BUSY (the context records already, or another trace writes
  * the file), IO, OUT_OF_HOST_MEMORY, FORKED.
@@ -267,7 +283,7 @@ GMM_API gmm_result gmm_trace_begin(gmm_context *context, const char *path, const
  * Ends the trace and writes all recorded events of every thread to its file.
  *
  * Errors: UNBALANCED (no trace runs), IO (the file lacks events; the message says how many and why), FORKED.
- * Threads: the call waits for frees that other threads are inside of.
+ * Threads: the call waits for frees and functions of gmm_block_listener that other threads are inside of.
  */
 GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
 

@@ -122,14 +122,15 @@ gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) noexcept {
 gmm_result gmm_trace_begin(gmm_context *context, const char *path, const gmm_trace_desc *desc) noexcept {
   return call(context, [&]() -> Status {
     gmm_trace_desc copy;
-    GMM_TRY(check_not_null(path, "gmm_trace_begin", "path"));
     GMM_TRY(read_checked(desc, 0, &copy));
-    return context->begin_trace(path, copy.stack_bytes);
+    if (copy.stack_bytes == 0 && copy.blocks.allocated == nullptr && copy.blocks.freed == nullptr)
+      GMM_TRY(check_not_null(path, "gmm_trace_begin", "path"));
+    return context->begin_trace(path, copy);
   });
 }
 
 gmm_result gmm_trace_set_frames(gmm_frames_fn fn) noexcept {
-  Trace::set_frames(fn);
+  StackTable::set_frames(fn);
   return GMM_OK;
 }
 

@@ -63,6 +63,11 @@ class HashTable {
     for (uint64_t at = 0; at < places_.size(); ++at)
       while (places_[at].mark != kEmpty && fn(places_[at].value)) close(at);
   }
+  template <typename Fn>
+  void for_each(Fn fn) const {
+    for (const Place &place : places_)
+      if (place.mark != kEmpty) fn(place.value);
+  }
   // Keeps the memory.
   void clear() {
     for (Place &place : places_) place = Place{};

@@ -74,7 +74,7 @@ class LocksAside : NoCopy {
 
 // The functions of the program, which run without a lock of the library. The progress of a pause finds those of its
 // operation, as its memory must not change until the end. A watcher finds the claim of its operation's tags.
-enum class ProgramCall { kLog, kOutOfMemory, kProgress, kWrite, kWatch, kAsk, kFrames };
+enum class ProgramCall { kLog, kOutOfMemory, kProgress, kWrite, kWatch, kAsk, kTrace };
 
 #if defined(GMM_LOCK_CHECKS)
 inline constexpr bool kLockChecks = true;

@@ -64,6 +64,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kBackupFile, "BackupFile", kBrief, "its ranges")                                                        \
   LOCK(kCopyThreads, "CopyThreads", kBrief, "the queue of tasks")                                              \
   LOCK(kDeferredRelease, "DeferredRelease", kBrief, "what the driver refused")                                 \
+  LOCK(kStackTable, "StackTable", kBrief, "the stacks that a context has seen")                                \
   LOCK(kRetiredMemory, "RetiredMemory", kBrief, "the list of memory")                                          \
   LOCK(kObjectPool, "ObjectPool", kBrief, "the list of free objects")                                          \
   LOCK(kCudaDevices, "cuda Devices", kBrief, "the start of a device")                                          \

@@ -100,8 +100,8 @@ class JsonWriter : public TextWriter {
     key(name);
     open(bracket);
   }
-  void close(char bracket) {
-    put(bracket);
+  void close(const char *brackets) {
+    while (*brackets != '\0') put(*brackets++);
     is_first_ = false;
   }
   // A text, a number, a bool, or nullptr for null.
@@ -141,13 +141,13 @@ class JsonWriter : public TextWriter {
   void array(const T &...of) {
     open('[');
     values(of...);
-    close(']');
+    close("]");
   }
   template <typename... T>
   void object(const T &...of) {
     open('{');
     fields(of...);
-    close('}');
+    close("}");
   }
 
  private:

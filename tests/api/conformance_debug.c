@@ -202,4 +202,38 @@ VMM_CASE(a_guarded_block_ends_at_unmapped_addresses) {
   NOTHING_STAYS();
 }
 
+CASE_OF_KINDS(reports_name_the_calls, ALL_KINDS) {
+  debug("redzone,poison,quarantine,stacks");
+  unsigned char *past = ALLOC(1000), *late = ALLOC(2000);
+  FREE(late);
+  write_byte(past + 1000, 1);
+  write_byte(late + 1999, 1);
+  if (cpu_reaches()) {
+    RESULT(gmm_free(context, past, GMM_STREAM_DEFAULT), GMM_ERROR_CORRUPT);
+    write_byte(past + 1000, 0xfb);
+  }
+  FREE(past);
+  CHECK(gmm_trim(context, NULL, NULL) >= 0);
+  for (const char *at = said, *end; *at != '\0'; at = end + 1) {
+    end = strchr(at, '\n');
+    const char *allocated = strstr(at, " Allocated at conformance_debug+0x");
+    const char *freed = allocated == NULL ? NULL : strstr(allocated, "; freed at conformance_debug+0x");
+    CHECK_MESSAGE(freed != NULL && freed < end, "%s", at);
+  }
+  CHECK(says("past the end of") && says("after its free to"));
+}
+
+VMM_CASE(use_of_paused_memory_names_the_pauser) {
+  debug("stacks");
+  const gmm_tag tag = make_tag("layer", GMM_CONTENTS_HOST);
+  void *block = ALLOC_TAG(1000, tag);
+  OK(pause_of(tag));
+  RESULT(gmm_fill(context, block, 0, 1000, GMM_STREAM_DEFAULT), GMM_ERROR_PAUSED);
+  char words[100];
+  snprintf(words, sizeof words, "is paused by thread %d at conformance_debug+0x", (int)getpid());
+  CHECK_MESSAGE(message_has(words) && message_has("\"layer\""), "%s", gmm_last_error_message());
+  OK(resume_of(tag));
+  FREE(block);
+}
+
 int main(void) { return run_cases(); }

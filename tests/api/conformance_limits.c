@@ -65,6 +65,7 @@ CASE_OF_KINDS(a_failure_says_who_holds_the_memory, ALL_KINDS) {
   gmm_context *const other = context;
   context = OPEN(.log = {hear, NULL}, .host_devices = device_count());
   heard[0] = '\0';
+  MUST(gmm_trace_begin(context, NULL, DESC(trace_desc, .stack_bytes = 1)));
   void *blocks[12], *more = NULL;
   for (unsigned i = 0; i < 12; ++i) {
     char name[16];
@@ -80,6 +81,9 @@ CASE_OF_KINDS(a_failure_says_who_holds_the_memory, ALL_KINDS) {
                     strstr(message, "holder08") == NULL,
                 "%s", message);
   CHECK_MESSAGE((strstr(message, "A pause of \"holder11\" gives ") != NULL) == (kind == GMM_KIND_VMM), "%s", message);
+  CHECK_MESSAGE(strstr(message, " bytes come from one stack, at conformance_limits+0x") != NULL, "%s", message);
+  CHECK_MESSAGE(strstr(heard, " 163577856 bytes in 12 live blocks were allocated at conformance_limits+0x") != NULL,
+                "%s", heard);
   CHECK_MESSAGE(strstr(heard, "gmm_alloc of 67108864 bytes failed") != NULL && strstr(heard, "holder11") != NULL &&
                     strstr(heard, "holder02") != NULL && strstr(heard, "holder01") == NULL,
                 "%s", heard);

@@ -314,6 +314,74 @@ CASE(stacks_are_in_it) {
   unlink(path);
 }
 
+// While a block lives. A trace needs no file for that.
+CASE_OF_KINDS(live_blocks_keep_their_stacks, ALL_KINDS) {
+  new_path();
+  OK(gmm_trace_set_frames(add_frames));
+  MUST(gmm_trace_begin(context, NULL, DESC(trace_desc, .stack_bytes = 1)));
+  void *block = ALLOC(1000);
+  OK(gmm_trace_end(context));
+  OK(gmm_trace_set_frames(NULL));
+  OK(gmm_name(context, block, "named"));
+  OK(gmm_name(context, block, NULL));
+  char *text = snapshot_text();
+  CHECK_MESSAGE(strstr(text, "\"stack\":") != NULL && strstr(text, "[\"inner (script.py:7)\",") != NULL &&
+                    strstr(text, "conformance_trace+0x") != NULL && strstr(text, "\"build_id\":\"") != NULL,
+                "%s", text);
+  free(text);
+  MUST(gmm_trace_begin(context, path, NULL));
+  FREE(block, ALLOC(2000));
+  OK(gmm_trace_end(context));
+  read_trace(2, 2, 3000, 0);
+  const struct trace_event *live = file.events;
+  while (live->type != TRACE_ALLOC) ++live;
+  CHECK(live->was_live && live->stack == 1 && live->value == 1000);
+  REQUIRE(file.stack_count == 2 && file.stacks[1].count > 3);
+  CHECK(strcmp(file.frames[file.stack_frames[file.stacks[1].first]].name, "inner") == 0);
+  text = snapshot_text();
+  CHECK(strstr(text, "\"stacks\":[],\"modules\":[]") != NULL);
+  free(text);
+  unlink(path);
+}
+
+static gmm_block_info told[8];
+static char order[9];
+static void tell(const gmm_block_info *block, gmm_stream stream, char event) {
+  const size_t count = strlen(order);
+  REQUIRE(count < 8);
+  CHECK(stream == GMM_STREAM_DEFAULT);
+  told[count] = *block;
+  order[count] = event;
+}
+static void tell_alloc(void *user, const gmm_block_info *block, gmm_stream stream) {
+  CHECK(user == order);
+  tell(block, stream, 'a');
+}
+static void tell_free(void *user, const gmm_block_info *block, gmm_stream stream) {
+  (void)user;
+  tell(block, stream, 'f');
+}
+
+// A profiler of an engine hears of each block. Frees that name none are not told.
+CASE_OF_KINDS(functions_hear_of_blocks, ALL_KINDS) {
+  memset(order, 0, sizeof order);
+  const gmm_tag tag = make_tag("told", GMM_CONTENTS_DROP);
+  char *before = ALLOC_TAG(3 * MIB, tag);
+  MUST(gmm_trace_begin(context, NULL, DESC(trace_desc, .blocks = {tell_alloc, tell_free, order})));
+  void *block = ALLOC(1000);
+  OK(gmm_name(context, block, "small"));
+  RESULT(gmm_free(context, before + 256, GMM_STREAM_DEFAULT), GMM_ERROR_INTERIOR_POINTER);
+  FREE(block, before);
+  RESULT(gmm_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_ALREADY_FREED);
+  OK(gmm_trace_end(context));
+  FREE(ALLOC(1000));
+  CHECK_MESSAGE(strcmp(order, "aaff") == 0, "%s", order);
+  CHECK(told[0].address == before && told[0].size == 3 * MIB && told[0].tag == tag && told[0].device == device);
+  CHECK(told[1].address == block && told[1].size == 1000 && told[1].kind == kind && told[1].name[0] == '\0');
+  CHECK(told[2].address == block && told[2].size == 1000 && strcmp(told[2].name, "small") == 0);
+  CHECK(told[3].address == before && told[3].tag == tag && told[3].state == GMM_STATE_ACTIVE);
+}
+
 // The blocks that have stacks stand for all bytes, and each large one for itself.
 CASE(sampled_stacks_estimate_all_bytes) {
   enum { SAMPLE = 16384, BLOCKS = 5000 };

@@ -196,14 +196,13 @@ void Sample::print_json() const {
       else
         out.fields(column.name, nullptr);
     }
-    out.close('}');
+    out.close("}");
   }
-  out.close(']');
+  out.close("]");
   out.open("cards", '[');
   for (const card &of : cards_)
     out.object("name", of.name, "uuid", of.uuid, "total_bytes", of.total, "used_bytes", of.used);
-  out.close(']');
-  out.close('}');
+  out.close("]}");
   out.put('\n');
   out.flush();
 }

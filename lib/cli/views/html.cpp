@@ -93,10 +93,9 @@ void HtmlWriter::put_series(const Walk &walk) {
     for (const Point &point : points_)
       if (point.bytes.device == of.device && point.bytes.tag == of.tag)
         out_.array(point.time, point.bytes.live, point.bytes.held, point.bytes.paused);
-    out_.close(']');
-    out_.close('}');
+    out_.close("]}");
   }
-  out_.close(']');
+  out_.close("]");
 }
 
 void HtmlWriter::put_operation(const Walk &walk) {
@@ -113,7 +112,7 @@ void HtmlWriter::put_operations() {
     if ((is_operation(walk.event()) || walk.event().type == TRACE_FAILED) && ++count <= kMostOperations)
       put_operation(walk);
   });
-  out_.close(']');
+  out_.close("]");
   out_.fields("operation_count", count);
 }
 
@@ -129,10 +128,9 @@ void HtmlWriter::put_stacks(const List<WalkGroup> &holders) {
       frame_text(frame, text);
       out_.value(text);
     });
-    out_.close(']');
-    out_.close(']');
+    out_.close("]]");
   }
-  out_.close(']');
+  out_.close("]");
 }
 
 void HtmlWriter::put_map() {
@@ -144,8 +142,7 @@ void HtmlWriter::put_map() {
     const trace_event &alloc = *blocks[i].alloc;
     out_.array(tag_name(of_, alloc.tag), kind_text(alloc.kind), alloc.device, Hexadecimal{alloc.address}, alloc.size);
   }
-  out_.close(']');
-  out_.close('}');
+  out_.close("]}");
 }
 
 void HtmlWriter::put_moment(const char *name, uint64_t time) {
@@ -167,9 +164,9 @@ void HtmlWriter::put_moment(const char *name, uint64_t time) {
     out_.array(tag_name(of_, place.tag), kind_text(place.kind), place.device, group.block.name, group.live_bytes,
                group.live);
   }
-  out_.close(']');
+  out_.close("]");
   put_stacks(stacks.items);
-  out_.close('}');
+  out_.close("}");
 }
 
 void HtmlWriter::run(uint64_t peak) {
@@ -182,7 +179,7 @@ void HtmlWriter::run(uint64_t peak) {
   put_moment("peak", peak);
   put_moment("end", input_.choice.to);
   put_map();
-  out_.close('}');
+  out_.close("}");
 }
 
 }  // namespace
@@ -201,8 +198,7 @@ void view_html(const view_input *input, FILE *file) {
   out.fields("epoch", first_epoch(*input) / 1000000, "end", end);
   out.open("processes", '[');
   for (uint32_t i = 0; i < input->count; ++i) HtmlWriter(out, until, i, end).run(peak);
-  out.close(']');
-  out.close('}');
+  out.close("]}");
   out.flush();
   std::fputs(place + std::strlen("\"DATA\""), file);
 }

@@ -54,7 +54,7 @@ void SnapshotWriter::put_frames(const trace &of, uint32_t stack, const WalkBlock
     if (block->name[0] != '\0') out_.object("name", block->name, "filename", "block", "line", 0);
     out_.object("name", tag_name(of, block->alloc->tag), "filename", kind, "line", 0);
   }
-  out_.close(']');
+  out_.close("]");
 }
 
 // Of a block; null: of a failure.
@@ -65,7 +65,7 @@ void SnapshotWriter::put_event(const Walk &walk, const char *action, const WalkB
   out_.fields("action", action, block == nullptr ? "device_free" : "addr", about.address, "size", about.size, "stream",
               walk.of().streams[event.stream], "time_us", (walk.of().epoch + event.time) / 1000);
   put_frames(walk.of(), about.stack, block);
-  out_.close('}');
+  out_.close("}");
 }
 
 void SnapshotWriter::put_free(const Walk &walk, const WalkBlock &block) {
@@ -119,7 +119,7 @@ void SnapshotWriter::put_segment(const trace &of, Range range, const WalkBlock *
     out_.fields("address", at, "size", until - at, "requested_size", requested, "state",
                 block == nullptr ? "inactive" : "active_allocated");
     put_frames(of, block == nullptr ? 0 : block->alloc->stack, block);
-    out_.close('}');
+    out_.close("}");
     at = until;
   };
   for (const WalkBlock *block = first; block != end; ++block) {
@@ -127,8 +127,7 @@ void SnapshotWriter::put_segment(const trace &of, Range range, const WalkBlock *
     put_block(at + block->alloc->size, block->alloc->size, block);
   }
   put_block(range.end, 0, nullptr);
-  out_.close(']');
-  out_.close('}');
+  out_.close("]}");
 }
 
 void SnapshotWriter::put_segments(const Walk &walk) {
@@ -166,7 +165,7 @@ void SnapshotWriter::for_each_device(Fn fn) {
       if (has_events_) out_.open('[');
       Walk walk(input_, i);
       while (walk.next()) put_events(walk, device);
-      if (has_events_) out_.close(']');
+      if (has_events_) out_.close("]");
       fn(walk);
     }
   }
@@ -180,12 +179,11 @@ void SnapshotWriter::run() {
   out_.array();
   out_.open("segments", '[');
   for_each_device([&](const Walk &walk) { put_segments(walk); });
-  out_.close(']');
+  out_.close("]");
   has_events_ = true;
   out_.open("device_traces", '[');
   for_each_device([](const Walk &) {});
-  out_.close(']');
-  out_.close('}');
+  out_.close("]}");
   out_.flush();
 }
 

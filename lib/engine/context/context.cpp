@@ -138,6 +138,7 @@ void Context::begin_checks() {
   core_.checks = words / 2;
   const bool has_tool = core_.backend->id() == GMM_BACKEND_HOST ? memory_tool::is_attached() : has_nvtx_memory_tool();
   if ((words & kOff) == 0 && has_tool) core_.checks |= kCheckTool;
+  if ((core_.checks & kCheckStacks) != 0) prepare_call_stacks();
   core_.gate->word.store(core_.gate_without_trace(), std::memory_order_relaxed);
 }
 
@@ -149,8 +150,8 @@ void Context::begin_trace_of_environment() {
   char number[16] = "";
   if (const uint32_t before = g_traced_contexts.fetch_add(1, std::memory_order_relaxed); before != 0)
     std::snprintf(number, sizeof number, ".%u", before + 1);
-  uint64_t stack_bytes = 0;
-  if (environment_number(Variable::kTraceStacks, &stack_bytes) == Reading::kBad)
+  gmm_trace_desc desc = {};
+  if (environment_number(Variable::kTraceStacks, &desc.stack_bytes) == Reading::kBad)
     core_.log.complain("GMM_TRACE_STACKS is no number of bytes from 1; the trace has no stacks.");
   char path[4096];
   const char *place = std::strstr(asked, "%p");
@@ -159,12 +160,12 @@ void Context::begin_trace_of_environment() {
                                                       asked, process_number(), place + 2, number);
   if (length >= static_cast<int>(sizeof path))
     core_.log.complain("GMM_TRACE: the path is longer than %zu bytes.", sizeof path - 1);
-  else if (!trace_.begin(path, stack_bytes).ok())
+  else if (!trace_.begin(path, desc).ok())
     core_.log.complain("GMM_TRACE: %s", last_message());
 }
 
-Status Context::begin_trace(const char *path, uint64_t stack_bytes) {
-  GMM_TRY(trace_.begin(path, stack_bytes));
+Status Context::begin_trace(const char *path, const gmm_trace_desc &desc) {
+  GMM_TRY(trace_.begin(path, desc));
   const Status status = heaps_.for_each([&](Heap &heap) -> Status {
     Snapshot copy(core_.allocator);
     heap.caches().end_fast_paths();
@@ -452,6 +453,7 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
     // Memory that a pause took in between cannot be filled. Memory that is allocated from now on is active.
     return paused ? allocate(heap, size, alignment, flags, stream, out) : status;
   }
+  if ((core_.checks & kCheckStacks) != 0) Heap::note_stack(core_, memory, core_.stacks.here());
   if (__builtin_expect(trace_.running(), 0)) trace_.allocated(heap, memory, size, alignment, flags, stream);
   *out = memory;
   return status;
@@ -460,6 +462,7 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
 Status Context::free(void *memory, gmm_stream stream) {
   const uint64_t word = core_.gate->word.load(std::memory_order_relaxed);
   if (word == 0) return check(this);
+  if ((core_.checks & kCheckStacks) != 0) Heap::note_stack(core_, memory, core_.stacks.here(), true);
   const bool is_traced = word == kGateWatched;
   const Status status = is_traced ? trace_.freed(core_, memory, stream) : free_past_cache(core_, memory, stream);
   if (__builtin_expect(status.ok() && !is_traced && trace_.running(), 0)) trace_.freed_at_begin(memory, stream);

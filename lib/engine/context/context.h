@@ -101,7 +101,7 @@ class Context : NoCopy {
   Status watch(const gmm_watch_desc &desc, gmm_watcher **out) { return watchers_.add(this, desc, out); }
 
   // gmm_trace_begin(): with the blocks that are live.
-  Status begin_trace(const char *path, uint64_t stack_bytes);
+  Status begin_trace(const char *path, const gmm_trace_desc &desc);
 
   // --- Memory ----------------------------------------------------------------------------------------------
   // The shared heap of a kind, device and tag; made at its first use.

@@ -92,7 +92,7 @@ Status Control::Work::trace() {
   files.count = 1;
   char path[40];
   std::snprintf(path, sizeof path, "/proc/self/fd/%d", files.each[0]);
-  GMM_TRY(context.begin_trace(path, 0));
+  GMM_TRY(context.begin_trace(path, gmm_trace_desc()));
   state.hold(request.milliseconds).ignore();  // nobody commits it: it returns at the time, or when it is cancelled
   return context.trace().end();
 }

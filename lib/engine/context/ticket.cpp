@@ -31,6 +31,7 @@ Status gmm_ticket::start(Context &context, const PauseRequest &request, bool is_
   ticket->request.tags = ticket->tags.data();
   ticket->request.ranges = ticket->ranges.data();
   ticket->request.ticket = &ticket->state;
+  ticket->request.caller = context.core().caller();
   return start_thread_of(ticket, "a pause or resume", out);
 }
 

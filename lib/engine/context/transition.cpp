@@ -22,6 +22,7 @@ void Context::trace_held() {
 
 Status Context::pause(const PauseRequest &asked, uint64_t *bytes) {
   PauseRequest request = asked;
+  if (request.caller == 0) request.caller = core_.caller();
   Vector<gmm_tag> tags(core_.allocator);
   GMM_TRY(pauser_.add_tags(true, &request, &tags));
   const auto is_named = [&](const Heap &heap) { return request.names(heap); };

@@ -2,6 +2,7 @@
 #include "engine/heap/block.h"
 
 #include <cinttypes>
+#include <cstdio>
 
 namespace gmm {
 
@@ -71,9 +72,18 @@ Status find_block(const Core &core, const void *address, const char *operation, 
 }
 
 Status paused_block(const Block &block, const void *address, const char *operation) {
-  return fail(GMM_ERROR_PAUSED, "%s(%p): %s the block %p of %" PRIu64 " bytes is paused; resume its tag \"%s\" first.",
-              operation, address, block.partly ? "a part of" : "all of", reinterpret_cast<void *>(block.base),
-              block.requested, block.heap->options().tag_name);
+  const Core &core = block.heap->core();
+  uint64_t by = 0;  // of the first part that somebody paused
+  core.page_map.for_each_extent(block.base, block.base + block.reserved, [&](const Extent &extent) {
+    if (is_paused(extent)) by = extent.paused_by.load(std::memory_order_relaxed);
+    return by == 0;
+  });
+  char pauser[32] = "";
+  if (by != 0) std::snprintf(pauser, sizeof pauser, " by thread %" PRIu32, static_cast<uint32_t>(by));
+  return fail(GMM_ERROR_PAUSED,
+              "%s(%p): %s the block %p of %" PRIu64 " bytes is paused%s%s; resume its tag \"%s\" first.", operation,
+              address, block.partly ? "a part of" : "all of", reinterpret_cast<void *>(block.base), block.requested,
+              pauser, StackText(core.stacks, static_cast<uint32_t>(by >> 32)).text, block.heap->options().tag_name);
 }
 
 Status check_range(const Block &block, const void *address, const char *operation, uint64_t *size) {

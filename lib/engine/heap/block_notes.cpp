@@ -8,36 +8,44 @@ namespace {
 
 uint64_t hash_of(const void *block) { return reinterpret_cast<uintptr_t>(block); }
 
-// Whether a name or use is the block's.
-auto of(const void *block) {
+// Whether a note or use is the block's.
+auto is_of(const void *block) {
   return [block](const auto &note) { return note.block == block; };
 }
 
 }  // namespace
 
-// --- Names -----------------------------------------------------------------------------------------------------------
+// --- Names and stacks ------------------------------------------------------------------------------------------------
+
+BlockNotes::Note *BlockNotes::note_of(const CacheEntry &block) {
+  const uint64_t hash = hash_of(block.block);
+  Note *known = notes_.find(hash, is_of(block.block));
+  if (known != nullptr || !notes_.reserve()) return known;
+  notes_.add(hash, Note{block.block, 0, 0, {}});
+  block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
+  return notes_.find(hash, is_of(block.block));
+}
 
 Status BlockNotes::set_name(const CacheEntry &block, const char *name) {
-  Name *known = names_.find(hash_of(block.block), of(block.block));
-  if (name == nullptr) {
-    if (known != nullptr) names_.remove(hash_of(block.block), of(block.block));
-    return Status();  // the mark stays, and costs the free a look
-  }
-  if (known == nullptr) {
-    if (!names_.reserve())
-      return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_name(%p): the host has no memory for the name; free memory.",
-                  block.block);
-    names_.add(hash_of(block.block), Name{block.block, {}});
-    known = names_.find(hash_of(block.block), of(block.block));
-  }
-  std::strncpy(known->text, name, kNameSize - 1);  // the rest of the bytes become zero
-  block.slot->fetch_or(kUsedElsewhere, std::memory_order_relaxed);
+  Note *note = name == nullptr ? notes_.find(hash_of(block.block), is_of(block.block)) : note_of(block);
+  if (note == nullptr && name != nullptr)
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_name(%p): the host has no memory for the name; free memory.",
+                block.block);
+  // The rest of the bytes become zero.
+  if (note != nullptr) std::strncpy(note->name, name == nullptr ? "" : name, kNameSize - 1);
   return Status();
 }
 
-const char *BlockNotes::name_of(const void *block) const {
-  const Name *known = names_.find(hash_of(block), of(block));
-  return known == nullptr ? "" : known->text;
+void BlockNotes::set_stack(const CacheEntry &block, uint32_t stack, bool is_free) {
+  Note *note = note_of(block);
+  if (note == nullptr) return;
+  uint32_t &place = is_free ? note->free_stack : note->stack;
+  if (is_free || place == 0) place = stack;
+}
+
+BlockNotes::Note BlockNotes::of(const void *block) const {
+  const Note *known = notes_.find(hash_of(block), is_of(block));
+  return known == nullptr ? Note{} : *known;
 }
 
 // --- Uses ------------------------------------------------------------------------------------------------------------
@@ -118,9 +126,11 @@ Status BlockNotes::order_after(const CacheEntry &block, StreamKey key, bool devi
   if (*held)
     held_.push_back_reserved(
         Held{block, streams_.bit_of_free(key, key.thread, core_.log) | (unordered ? bits : uint64_t{0})});
-  while (uses_.find(hash_of(block.block), of(block.block)) != nullptr)
-    uses_.remove(hash_of(block.block), of(block.block));
-  return set_name(block, nullptr);
+  while (uses_.find(hash_of(block.block), is_of(block.block)) != nullptr)
+    uses_.remove(hash_of(block.block), is_of(block.block));
+  if (notes_.find(hash_of(block.block), is_of(block.block)) != nullptr)
+    notes_.remove(hash_of(block.block), is_of(block.block));
+  return Status();
 }
 
 void BlockNotes::forget_stream(gmm_stream stream) {
@@ -130,7 +140,7 @@ void BlockNotes::forget_stream(gmm_stream stream) {
 }
 
 void BlockNotes::clear() {
-  names_.clear();
+  notes_.clear();
   uses_.clear();
   held_.clear();
 }

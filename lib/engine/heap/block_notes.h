@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notes about live blocks that their slots have no room for: names (gmm_name()), further streams (gmm_record_use()) and
-// exports.
+// Notes about live blocks that their slots have no room for: names (gmm_name()), stacks, further streams
+// (gmm_record_use()) and exports.
 //
 // Owns the notes, in hash tables by the block's address, and the held blocks. The slot of a block with a note has the
 // mark kUsedElsewhere, so a free learns of it without a look of its own. A held block is free, but in no slab and no
 // free run: importers still have its memory, or the freeing stream could not be made to wait for the block's other
 // streams, as one of them is in a graph capture or was destroyed.
-// Invariants: each note belongs to a live block, which has at most one name, one use for each stream and one export,
-// however often they are noted. A held block has no note.
+// Invariants: each note belongs to a live block, which has at most one name, one stack of its allocation, one use for
+// each stream and one export, however often they are noted. A held block has no note.
 // Lock: the heap's, held by the caller of every function.
 // Caller: Heap, for those functions, frees of marked blocks, and streams that end.
 #ifndef GMM_ENGINE_HEAP_BLOCK_NOTES_H
@@ -28,12 +28,23 @@ class BlockNotes {
   static constexpr uint64_t kNameSize = 64;  // bytes, the zero at the end included
 
   BlockNotes(const Core &core, StreamOrder &streams)
-      : core_(core), streams_(streams), names_(core.allocator), uses_(core.allocator), held_(core.allocator) {}
+      : core_(core), streams_(streams), notes_(core.allocator), uses_(core.allocator), held_(core.allocator) {}
 
   // 1 to 63 bytes, or NULL for no name. OUT_OF_HOST_MEMORY: the block keeps the name that it had.
   Status set_name(const CacheEntry &block, const char *name);
-  // "": it has none.
-  const char *name_of(const void *block) const;
+  // The stack of the allocation, which stays, or of a free that begins. Without host memory none is noted.
+  void set_stack(const CacheEntry &block, uint32_t stack, bool is_free);
+  struct Note {
+    const void *block;
+    uint32_t stack, free_stack;  // numbers of Core::stacks; 0: none
+    char name[kNameSize];        // "": none
+  };
+  // Zeros: there is none.
+  Note of(const void *block) const;
+  template <typename Fn>
+  void for_each(Fn fn) const {
+    notes_.for_each(fn);
+  }
 
   // Notes that a stream uses the block too. Once more changes nothing.
   Status record(const CacheEntry &block, StreamKey key);
@@ -69,10 +80,6 @@ class BlockNotes {
   void clear();
 
  private:
-  struct Name {
-    const void *block;
-    char text[kNameSize];
-  };
   struct Use {
     const void *block;
     StreamKey key;
@@ -83,13 +90,15 @@ class BlockNotes {
     uint64_t streams;  // bits of the streams that may still use it, for which a free was noted
   };
   bool has_importers(const CacheEntry &entry) const;
+  // NULL: there is no host memory for it.
+  Note *note_of(const CacheEntry &block);
   // The use of a block for which fn(const Use &) is true; NULL: there is none.
   template <typename Fn>
   Use *find_use(const void *block, Fn fn) const;
 
   const Core &core_;
   StreamOrder &streams_;
-  HashTable<Name> names_;
+  HashTable<Note> notes_;
   mutable HashTable<Use> uses_;  // several of one block lie side by side
   Vector<Held> held_;
 };

@@ -98,11 +98,11 @@ bool HeapChecks::allocated(const void *memory, uint64_t size, gmm_stream stream)
 }
 
 Status HeapChecks::begin_free(CheckedBlock *block, gmm_stream stream) {
-  block->name[0] = '\0';
+  block->note = {};
   block->has_red_zone = false;
   if (has_tool_) return Status();
   const LockGuard guard(mutex_);
-  std::snprintf(block->name, sizeof block->name, "%s", notes_.name_of(block->entry.block));
+  block->note = notes_.of(block->entry.block);
   if (red_zone() == 0 || is_paused_in(*block)) return Status();
   const RedZone *zone = red_zones_.find(block->base(), of_block(block->base()));
   {
@@ -151,10 +151,12 @@ Status HeapChecks::report(const CheckedBlock &block, const char *where, uint64_t
       fail(GMM_ERROR_CORRUPT,
            "%sThe program wrote %s block %p%s%s of %" PRIu64
            " bytes of %s memory of device %d with tag \"%s\": byte %" PRIu64 " is the first wrong one.%s",
-           call, where, block.entry.block, *block.name != '\0' ? " " : "", block.name, block.size,
+           call, where, block.entry.block, *block.note.name != '\0' ? " " : "", block.note.name, block.size,
            kind_name(options_.kind), options_.device.ordinal, options_.tag_name, byte,
            core_.backend->is_cpu_memory() ? " Run it under valgrind or the address sanitizer to find the write." : "");
-  core_.log.complain("%s", last_message());
+  const StackText allocated(core_.stacks, block.note.stack), freed(core_.stacks, block.note.free_stack);
+  core_.log.complain("%s%s%s%s%s", last_message(), block.note.stack != 0 ? " Allocated" : "", allocated.text,
+                     block.note.free_stack != 0 ? "; freed" : "", freed.text);
   return status;
 }
 

@@ -4,6 +4,7 @@
 //   red zone    bytes behind each block, which are looked at when it is freed
 //   poison      a free fills the block
 //   guard       a VMM block has a mapping of its own, and unmapped addresses behind that
+//   stacks      reports name the calls that allocated and freed the block; Context notes them (block_notes.h)
 //   quarantine  freed blocks wait here before they go back to the heap, the oldest first; writes to poison are found
 //   tool        valgrind or the address sanitizer reports accesses to memory of no live block; compute-sanitizer does
 //               so for DEVICE memory of a GPU (base/nvtx.h)
@@ -43,7 +44,7 @@ struct CheckedBlock {
   uint64_t size;      // that the program asked for
   uint64_t bytes;     // that the block takes
   bool has_red_zone;  // which nobody has looked at
-  char name[BlockNotes::kNameSize];
+  BlockNotes::Note note;
   uintptr_t base() const { return reinterpret_cast<uintptr_t>(entry.block); }
 };
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "base/thread_record.h"
+#include "engine/heap/block.h"
 #include "engine/heap/capture.h"
 #include "engine/heap/thread_cache.h"
 
@@ -284,6 +285,15 @@ Status Heap::set_name(const CacheEntry &block, const char *name) {
   if (block.slot->load(std::memory_order_relaxed) == 0)
     return fail(GMM_ERROR_ALREADY_FREED, "gmm_name(%p): another thread freed the block.", block.block);
   return notes_.set_name(block, name);
+}
+
+void Heap::note_stack(Core &core, const void *memory, uint32_t stack, bool is_free) {
+  Block block;
+  if (stack == 0 || !find_block(core, memory, &block) || block.base != reinterpret_cast<uintptr_t>(memory) ||
+      !block.heap->mutex.lock_unless_operation())
+    return;
+  const UnlockAtEnd guard(block.heap->mutex);
+  block.heap->notes_.set_stack(CacheEntry{const_cast<void *>(memory), block.slot}, stack, is_free);
 }
 
 Status Heap::order_after_uses(const CacheEntry &block, StreamKey key, bool *held) {

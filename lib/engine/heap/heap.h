@@ -83,6 +83,8 @@ class Heap : NoCopy {
   uint64_t taken_bytes(const Span &span);
   // gmm_record_use(): the block, live, is used on a stream too.
   Status record_use(const CacheEntry &block, gmm_stream stream);
+  // The stack that allocated or frees the block that starts there. It is not noted while an operation has the heap.
+  static void note_stack(Core &core, const void *memory, uint32_t stack, bool is_free = false);
   // gmm_name(): the block, live, has a name; NULL: none. The name is checked. OUT_OF_HOST_MEMORY; ALREADY_FREED where
   // another thread frees the block.
   Status set_name(const CacheEntry &block, const char *name);

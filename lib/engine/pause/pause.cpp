@@ -171,6 +171,7 @@ Status HeapTransition::commit_pause() {
   for (const PlannedExtent &planned : extents_) {
     Extent *extent = planned.extent;
     extent->region.load(std::memory_order_relaxed)->generation.fetch_add(1, std::memory_order_relaxed);
+    extent->paused_by.store(request_.caller, std::memory_order_relaxed);
     if (extent->kept != nullptr && (contents_ == GMM_CONTENTS_DROP || extent->kept->chunks.empty()))
       context_.backups.forget(*extent);
   }

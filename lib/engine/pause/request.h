@@ -55,6 +55,7 @@ struct PauseRequest {
   const ByteRange *ranges = nullptr;
   uint32_t range_count = 0;     // 0: all of it
   gmm_stream stream = nullptr;  // with GMM_PAUSE_ORDERED
+  uint64_t caller = 0;       // Core::caller() where another thread carries it out
 
   bool has_ranges() const { return range_count != 0; }
   bool is_ordered() const { return (flags & GMM_PAUSE_ORDERED) != 0; }

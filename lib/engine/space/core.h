@@ -7,7 +7,9 @@
 #include <cstdint>
 
 #include "backend/backend.h"
+#include "base/call_stack.h"
 #include "base/object_pool.h"
+#include "base/thread.h"
 #include "engine/space/deferred_release.h"
 #include "engine/space/ended_streams.h"
 #include "engine/space/page_map.h"
@@ -33,7 +35,8 @@ struct DeviceTraits {
 inline constexpr uint32_t kMaxDevices = 16;
 
 // Bits of Core::checks, all but the last in the order of GMM_DEBUG's words (engine/heap/checks.h).
-inline constexpr uint32_t kCheckRedZone = 1, kCheckPoison = 2, kCheckQuarantine = 4, kCheckGuard = 8, kCheckTool = 16;
+inline constexpr uint32_t kCheckRedZone = 1, kCheckPoison = 2, kCheckQuarantine = 4, kCheckGuard = 8, kCheckStacks = 16,
+                          kCheckTool = 32;
 
 struct Core {
   Core(const HostAllocator &host_allocator, const Log &context_log)
@@ -44,7 +47,8 @@ struct Core {
         spans(host_allocator),
         slabs(host_allocator),
         regions(host_allocator),
-        extents(host_allocator) {}
+        extents(host_allocator),
+        stacks(host_allocator) {}
 
   const HostAllocator allocator;
   const Log log;
@@ -58,6 +62,7 @@ struct Core {
   ObjectPool<SlabSpan> slabs;
   ObjectPool<Region> regions;
   ObjectPool<Extent> extents;
+  StackTable stacks;
   std::atomic<uint64_t> next_extent_id{1};
   std::atomic<uint32_t> defer_depth{0};  // depth of gmm_defer_begin()
   // Streams above this value are asked whether they are captured, at each allocation. Before the first heap.
@@ -75,6 +80,11 @@ struct Core {
 
   const DeviceTraits &traits(Device device) const { return devices[device.ordinal]; }
   uint64_t gate_without_trace() const { return checks == 0 ? kGateOpen : kGateChecked; }
+  // The calling thread's number, and that of its stack << 32 where GMM_DEBUG says so. It holds no lock then.
+  uint64_t caller() {
+    const uint32_t stack = (checks & kCheckStacks) != 0 ? stacks.here() : 0;
+    return static_cast<uint32_t>(thread_number()) | uint64_t{stack} << 32;
+  }
   bool alive() const { return gate->word.load(std::memory_order_relaxed) != 0; }
 };
 

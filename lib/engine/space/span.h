@@ -75,7 +75,8 @@ struct Extent : Link<RegionExtents>, Link<SpareExtents> {
   bool mapped = true;                      // the handle is mapped at `base`
   bool is_spare = false;                   // paused, with pages that nobody wants (Extents)
   std::atomic<ExtentState> state{ExtentState::kActive};
-  KeptContents *kept = nullptr;  // contents of paused memory, or what a read-only tag keeps for the next pause
+  std::atomic<uint64_t> paused_by{0};  // Core::caller() of the last pause
+  KeptContents *kept = nullptr;        // contents of paused memory, or what a read-only tag keeps for the next pause
   IdleMark idle;
   uint64_t streams = 0, stamp = 0;  // of a spare: as a free run's
 };

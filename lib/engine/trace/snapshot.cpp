@@ -28,13 +28,14 @@ bool Snapshot::copy_span(Span &span, Heap &of, bool paused) {
     const uint64_t size = bytes_of_slot(span.slot(i).load(std::memory_order_relaxed));
     if (size == 0) continue;
     const uintptr_t block = span.block(i);
-    Name name = {};
-    std::strcpy(name.text, of.notes().name_of(reinterpret_cast<void *>(block)));
+    const BlockNotes::Note note = of.notes().of(reinterpret_cast<void *>(block));
+    Name name;
+    std::memcpy(name.text, note.name, sizeof name.text);
     const bool is_named = name.text[0] != '\0';
     if (is_named && !names_.push_back(name)) return false;
     const uint32_t heap = static_cast<uint32_t>(heaps_.size());  // it is added behind its blocks
     if (!blocks_.push_back(BlockCopy{block, size, span.block_bytes(), heap,
-                                     is_named ? static_cast<uint32_t>(names_.size()) : 0, paused,
+                                     is_named ? static_cast<uint32_t>(names_.size()) : 0, note.stack, paused,
                                      span.region->elastic}))
       return false;
   }
@@ -80,6 +81,7 @@ Status Snapshot::copy_heap(Heap &heap, const Tag &tag, bool waits) {
 Status Snapshot::take(Core &core, HeapSet &heaps, const TagTable &tags, const gmm_scope_desc &scope) {
   backend_ = core.backend->id();
   backend_name_ = core.backend->name();
+  stacks_ = &core.stacks;
   return heaps.for_each(scope, [&](Heap &heap) { return copy_heap(heap, *tags.get(heap.options().tag), true); });
 }
 
@@ -161,7 +163,7 @@ Status Snapshot::write(gmm_write_fn write, void *user) const {
                   copy.held, "foreign_bytes", copy.foreign, "outside_bytes",
                   use.used > copy.held ? use.used - copy.held : 0, "pool_bytes", use.pool, "graph_bytes", use.graphs);
   }
-  writer.close(']');
+  writer.close("]");
   writer.open("heaps", '[');
   uint64_t extent = 0, block = 0;
   for (const HeapCopy &heap : heaps_) {
@@ -175,7 +177,7 @@ Status Snapshot::write(gmm_write_fn write, void *user) const {
       writer.object("address", Hexadecimal{each.address}, "size", each.size, "mapped", each.mapped, "importers",
                     each.importers);
     }
-    writer.close(']');
+    writer.close("]");
     writer.open("blocks", '[');
     for (; block < heap.blocks_end; ++block) {
       const BlockCopy &each = blocks_[block];
@@ -183,13 +185,15 @@ Status Snapshot::write(gmm_write_fn write, void *user) const {
       writer.fields("address", Hexadecimal{each.address}, "size", each.size, "reserved", each.reserved_size, "state",
                     each.paused ? "paused" : "active");
       if (each.name != 0) writer.fields("name", name_of(each));
-      writer.close('}');
+      if (each.stack != 0) writer.fields("stack", each.stack);
+      writer.close("}");
     }
-    writer.close(']');
-    writer.close('}');
+    writer.close("]}");
   }
-  writer.close(']');
-  writer.close('}');
+  writer.close("]");
+  if (!write_stacks(&writer))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_snapshot_write: no host memory to sort the stacks.");
+  writer.close("}");
   writer.put('\n');
   writer.flush();
   return writer.stopped()
@@ -197,10 +201,46 @@ Status Snapshot::write(gmm_write_fn write, void *user) const {
              : Status();
 }
 
+// Those that blocks name, and the files of code, where there are any.
+bool Snapshot::write_stacks(JsonWriter *writer) const {
+  Vector<uint32_t> numbers;
+  for (const BlockCopy &block : blocks_)
+    if (block.stack != 0 && !numbers.push_back(block.stack)) return false;
+  std::sort(numbers.begin(), numbers.end());
+  numbers.truncate(static_cast<uint64_t>(std::unique(numbers.begin(), numbers.end()) - numbers.begin()));
+  uint64_t words[StackTable::kMostWords];
+  writer->open("stacks", '[');
+  for (const uint32_t number : numbers) {
+    writer->open('{');
+    writer->fields("stack", number);
+    writer->open("calls", '[');
+    const uint32_t count = stacks_->read(number, words);
+    for (uint32_t i = 0; i < count; ++i) {
+      StackTable::CallText call;
+      stacks_->name_call(words[i], false, call);
+      writer->value(static_cast<const char *>(call));
+    }
+    writer->close("]}");
+  }
+  writer->close("]");
+  writer->open("modules", '[');
+  uint32_t number;
+  for (uint64_t i = 0; !numbers.empty() && (number = stacks_->module(i)) != 0; ++i) {
+    stacks_->read(number, words);
+    Module module;
+    std::memcpy(&module, words, sizeof module);
+    char build_id[65];
+    build_id_text(module.build_id, module.build_id_bytes, build_id);
+    writer->object("path", static_cast<const char *>(module.path), "build_id", static_cast<const char *>(build_id));
+  }
+  writer->close("]");
+  return true;
+}
+
 void Snapshot::report_leaks(const Core &core) {
   const auto key_of = [this](const BlockCopy &block) {
     const HeapCopy &heap = heaps_[block.heap];
-    return std::make_tuple(block.size, heap.tag, heap.kind, heap.device, std::string_view(name_of(block)));
+    return std::make_tuple(block.size, heap.tag, heap.kind, heap.device, std::string_view(name_of(block)), block.stack);
   };
   std::sort(blocks_.begin(), blocks_.end(),
             [&](const BlockCopy &a, const BlockCopy &b) { return key_of(a) < key_of(b); });
@@ -224,10 +264,12 @@ void Snapshot::report_leaks(const Core &core) {
   for (uint64_t i = 0; i < groups.size() && i < kMostLines; ++i) {
     const HeapCopy &heap = heaps_[groups[i].first->heap];
     const char *name = name_of(*groups[i].first);
+    const uint32_t stack = groups[i].first->stack;
     core.log.write(LogLevel::kWarning,
-                   "Leak: %" PRIu64 " x %" PRIu64 " bytes of %s memory on device %d, tag \"%s\"%s%s%s.",
+                   "Leak: %" PRIu64 " x %" PRIu64 " bytes of %s memory on device %d, tag \"%s\"%s%s%s%s%s.",
                    groups[i].blocks, groups[i].first->size, kind_name(heap.kind), heap.device, heap.tag_name,
-                   *name != '\0' ? ", name \"" : "", name, *name != '\0' ? "\"" : "");
+                   *name != '\0' ? ", name \"" : "", name, *name != '\0' ? "\"" : "", stack != 0 ? ", allocated" : "",
+                   StackText(core.stacks, stack).text);
   }
   if (!blocks_.empty())
     core.log.write(LogLevel::kWarning,

@@ -14,6 +14,7 @@
 namespace gmm {
 
 // Any thread reads it after take().
+class JsonWriter;
 class Snapshot {
  public:
   explicit Snapshot(const HostAllocator &allocator)
@@ -29,12 +30,13 @@ class Snapshot {
   void query(gmm_snapshot_info *out) const;
   uint64_t block_count() const { return blocks_.size(); }
   uint64_t extent_count() const { return extents_.size(); }
-  // fn(const void *memory, uint64_t size, uint32_t flags, const char *name) for each block. flags: GMM_ALLOC_PAUSED.
+  // fn(const void *memory, uint64_t size, uint32_t flags, const char *name, uint32_t stack) for each block. flags:
+  // GMM_ALLOC_PAUSED.
   template <typename Fn>
   void for_each_block(Fn fn) const {
     for (const BlockCopy &block : blocks_)
       fn(reinterpret_cast<const void *>(block.address), block.size, block.is_elastic ? uint32_t{GMM_ALLOC_PAUSED} : 0,
-         name_of(block));
+         name_of(block), block.stack);
   }
   // *heap: the heap of the block if a user made it; only a name for it, as it may have ended since.
   void query_block(uint64_t index, gmm_block_info *out, Heap **heap) const;
@@ -70,6 +72,7 @@ class Snapshot {
     uint64_t size, reserved_size;
     uint32_t heap;  // its index
     uint32_t name;  // its index, from 1; 0: none
+    uint32_t stack;
     bool paused, is_elastic;
   };
 
@@ -86,11 +89,14 @@ class Snapshot {
   };
 
   const char *name_of(const BlockCopy &block) const { return block.name == 0 ? "" : names_[block.name - 1].text; }
+  // False: there is no host memory.
+  bool write_stacks(JsonWriter *writer) const;
   bool copy_span(Span &span, Heap &of, bool paused);
 
   static constexpr uint32_t kMostLines = 32;
   gmm_backend backend_ = GMM_BACKEND_AUTO;
-  const char *backend_name_ = "";  // static
+  const char *backend_name_ = "";       // static
+  const StackTable *stacks_ = nullptr;  // of the context
   Vector<HeapCopy> heaps_;
   Vector<ExtentCopy> extents_;
   Vector<BlockCopy> blocks_;

@@ -9,6 +9,7 @@
 #include "base/barrier.h"
 #include "base/process.h"
 #include "base/thread.h"
+#include "engine/heap/block.h"
 #include "engine/heap/thread_cache.h"
 #include "engine/trace/snapshot.h"
 
@@ -33,15 +34,6 @@ uint64_t place_of(const Heap &heap) {
          uint64_t{options.tag} << 32;
 }
 
-constinit std::atomic<gmm_frames_fn> g_frames{nullptr};
-
-// A stack while it is recorded. An interpreter's frames come first.
-struct Stack {
-  Trace &trace;
-  uint32_t count = 0;
-  uint64_t words[1 + 2 * kMostFrames] = {};  // the first is for its number
-};
-
 void copy_text(uint64_t *to, const char *text, uint32_t bytes) { std::memcpy(to, text, strnlen(text, bytes)); }
 
 uint64_t number_of(const void *address) { return reinterpret_cast<uintptr_t>(address); }
@@ -60,39 +52,20 @@ Trace::~Trace() {
 
 // --- Begin and end -------------------------------------------------------------------------------------------------
 
-Status Trace::begin(const char *path, uint64_t stack_bytes) {
+Status Trace::begin(const char *path, const gmm_trace_desc &desc) {
   LockGuard guard(control_mutex_);
   if (begun_)
     return fail(GMM_ERROR_BUSY, "gmm_trace_begin(\"%.200s\"): the context records a trace already; end it first.",
-                path);
+                path == nullptr ? "" : path);
   if (key_.serial == 0 && !g_traces.add(this, &key_))
     return fail(GMM_ERROR_NOT_SUPPORTED, "gmm_trace_begin(): %u contexts of a process can record; release some.",
                 kMaxTraces);
-  GMM_TRY(file_.open(path));
-  lost_.store(0, std::memory_order_relaxed);
+  const uint64_t stack_bytes = std::min(desc.stack_bytes, kMaxSize);
   fence_ = !expedited_barriers();
-  const uint64_t hertz = counter_hertz();
-  has_counter_ = hertz != 0;
-  trace_header header = {};
-  std::memcpy(header.magic, "gmmtrace", sizeof header.magic);
-  header.version = TRACE_VERSION;
-  header.block_bytes = TRACE_BLOCK_BYTES;
-  header.clock_hertz = has_counter_ ? hertz : 1000000000;
-  for (clock_shift_ = 0; header.clock_hertz > 200'000'000; ++clock_shift_) header.clock_hertz /= 2;
-  header.begin_time = begin_time_ = now();
-  header.begin_epoch = epoch_ns();
-  header.process = static_cast<uint32_t>(process_number());
-  header.stack_bytes = std::min(stack_bytes, kMaxSize);
-  std::strncpy(header.backend, core_.backend->name(), sizeof header.backend - 1);
-  void *first = file_.add_block(TRACE_BLOCK_BYTES);
-  if (first != nullptr) std::memcpy(first, &header, sizeof header);
-  if (first == nullptr || !file_.end_block(first, TRACE_BLOCK_BYTES)) {
-    const int error = file_.error();
-    file_.close().ignore();  // the first failure is reported below
-    return fail_native(GMM_ERROR_IO, error, "gmm_trace_begin(\"%.200s\"): the file cannot be written: %s.", path,
-                       ErrorText(error).text);
-  }
-  stack_bytes_.store(header.stack_bytes, std::memory_order_relaxed);
+  if (path != nullptr) GMM_TRY(begin_file(path, stack_bytes));
+  has_file_ = path != nullptr;
+  listener_ = desc.blocks;
+  stack_bytes_.store(stack_bytes, std::memory_order_relaxed);
   if (stack_bytes != 0) prepare_call_stacks();
   {
     LockGuard buffers_guard(buffers_mutex_);
@@ -106,6 +79,31 @@ Status Trace::begin(const char *path, uint64_t stack_bytes) {
   core_.gate->word.store(kGateWatched, std::memory_order_seq_cst);
   pass_barrier();  // its partner is a thread that makes or frees a block, and then looks at the gate
   return Status();
+}
+
+Status Trace::begin_file(const char *path, uint64_t stack_bytes) {
+  GMM_TRY(file_.open(path));
+  lost_.store(0, std::memory_order_relaxed);
+  const uint64_t hertz = counter_hertz();
+  has_counter_ = hertz != 0;
+  trace_header header = {};
+  std::memcpy(header.magic, "gmmtrace", sizeof header.magic);
+  header.version = TRACE_VERSION;
+  header.block_bytes = TRACE_BLOCK_BYTES;
+  header.clock_hertz = has_counter_ ? hertz : 1000000000;
+  for (clock_shift_ = 0; header.clock_hertz > 200'000'000; ++clock_shift_) header.clock_hertz /= 2;
+  header.begin_time = begin_time_ = now();
+  header.begin_epoch = epoch_ns();
+  header.process = static_cast<uint32_t>(process_number());
+  header.stack_bytes = stack_bytes;
+  std::strncpy(header.backend, core_.backend->name(), sizeof header.backend - 1);
+  void *first = file_.add_block(TRACE_BLOCK_BYTES);
+  if (first != nullptr) std::memcpy(first, &header, sizeof header);
+  if (first != nullptr && file_.end_block(first, TRACE_BLOCK_BYTES)) return Status();
+  const int error = file_.error();
+  file_.close().ignore();  // the first failure is reported below
+  return fail_native(GMM_ERROR_IO, error, "gmm_trace_begin(\"%.200s\"): the file cannot be written: %s.", path,
+                     ErrorText(error).text);
 }
 
 Status Trace::end() {
@@ -123,6 +121,7 @@ Status Trace::end() {
       end_block(*buffer);
     }
   }
+  if (!has_file_) return Status();
   TraceBuffer last;
   bool whole = next_block(last);
   if (whole) {
@@ -223,7 +222,7 @@ bool Trace::next_block(TraceBuffer &buffer) {
 inline bool Trace::has_place(TraceBuffer &buffer, uint32_t words) {
   if (__builtin_expect(buffer.end - buffer.at < static_cast<ptrdiff_t>(words), 0)) {
     // This thread may have ended the trace inside a free: then the event is not the trace's.
-    if (buffer.block == nullptr && !running()) return false;
+    if (buffer.block == nullptr && (!running() || !has_file_)) return false;
     if (!next_block(buffer)) {
       lose(1);
       return false;
@@ -331,11 +330,13 @@ void Trace::allocated(Heap &heap, const void *memory, uint64_t size, uint64_t al
                       gmm_stream stream) {
   TraceBuffer *buffer = enter();
   if (buffer == nullptr) return;
-  uint64_t stack = 0;
+  uint32_t stack = 0;
   const uint64_t stands_for = sample(*buffer, size);
   if (__builtin_expect(stands_for != 0, 0)) {
     leave(*buffer);
-    stack = stack_here();
+    stack = core_.stacks.here();
+    Heap::note_stack(core_, memory, stack);
+    stack = write_stack(stack);
     buffer = enter();
     if (buffer == nullptr) return;
   }
@@ -345,7 +346,31 @@ void Trace::allocated(Heap &heap, const void *memory, uint64_t size, uint64_t al
     if (__builtin_expect(stack != 0, 0)) put(*buffer, TRACE_AT, time, {stack, stands_for});
     put_alloc(*buffer, time, heap, memory, size, alignment, flags, stream);
   }
+  if (__builtin_expect(listener_.allocated != nullptr, 0)) tell(listener_.allocated, memory, stream);
   leave(*buffer);
+}
+
+bool Trace::tell(Listen fn, const void *memory, gmm_stream stream) {
+  Block block;
+  if (fn == nullptr || !find_block(core_, memory, &block) || block.base != number_of(memory)) return false;
+  const HeapOptions &options = block.heap->options();
+  gmm_block_info info = {};
+  info.struct_size = sizeof info;
+  info.kind = static_cast<gmm_kind>(options.kind);
+  info.device = options.device.ordinal;
+  info.tag = options.tag;
+  info.state = block.paused ? GMM_STATE_PAUSED : GMM_STATE_ACTIVE;
+  info.address = const_cast<void *>(memory);
+  info.size = block.requested;
+  info.reserved_size = block.reserved;
+  if ((block.slot->load(std::memory_order_relaxed) & kUsedElsewhere) != 0 &&
+      block.heap->mutex.lock_unless_operation()) {
+    const UnlockAtEnd guard(block.heap->mutex);
+    std::memcpy(info.name, block.heap->notes().of(memory).name, sizeof info.name);
+  }
+  check_may_call_program(ProgramCall::kTrace);
+  fn(listener_.user, &info, stream);
+  return true;
 }
 
 void Trace::lived(Heap &heap, const Snapshot &copy) {
@@ -353,12 +378,18 @@ void Trace::lived(Heap &heap, const Snapshot &copy) {
     put_changes(buffer, begin_time_, heap);
     put_held(buffer, begin_time_, heap);
   });
-  copy.for_each_block([&](const void *memory, uint64_t size, uint32_t flags, const char *name) {
+  copy.for_each_block([&](const void *memory, uint64_t size, uint32_t flags, const char *name, uint32_t noted) {
+    const uint32_t stack = write_stack(noted);
     record([&](TraceBuffer &buffer) {
       put_changes(buffer, begin_time_, heap);
+      if (stack != 0) put(buffer, TRACE_AT, begin_time_, {stack, size});
       put(buffer, TRACE_LIVE, begin_time_, {});
       put_alloc(buffer, begin_time_, heap, memory, size, 0, flags, GMM_STREAM_DEFAULT);
     });
+    if (TraceBuffer *buffer = listener_.allocated == nullptr ? nullptr : enter(); buffer != nullptr) {
+      tell(listener_.allocated, memory, GMM_STREAM_DEFAULT);
+      leave(*buffer);
+    }
     if (*name != '\0')
       record([&](TraceBuffer &buffer) { put(buffer, TRACE_BLOCK_NAME, begin_time_, {number_of(memory)}, name); });
   });
@@ -368,7 +399,9 @@ Status Trace::freed(Core &core, void *memory, gmm_stream stream) {
   TraceBuffer *buffer = enter();
   if (buffer == nullptr) return cached_free(core, memory, stream);
   const uint64_t time = now();
+  const bool is_told = listener_.freed != nullptr && tell(listener_.freed, memory, stream);
   const Status status = cached_free(core, memory, stream);
+  if (is_told && !status.ok()) tell(listener_.allocated, memory, stream);
   if (__builtin_expect(status.ok(), 1) && has_place(*buffer)) put_short(*buffer, TRACE_FREE, time, memory, stream);
   leave(*buffer);
   return status;
@@ -411,7 +444,7 @@ void Trace::held(Heap &heap) {
 
 void Trace::failed(Status status, uint64_t bytes, const Heap *heap) {
   constexpr uint32_t kTextWords = TRACE_TEXT_BYTES / 8;
-  const uint64_t stack = stack_bytes_.load(std::memory_order_relaxed) == 0 ? 0 : stack_here();
+  const uint32_t stack = stack_bytes_.load(std::memory_order_relaxed) == 0 ? 0 : write_stack(core_.stacks.here());
   const auto put_failure = [&](TraceBuffer &buffer) {
     const uint64_t time = now();
     if (stack != 0) put(buffer, TRACE_AT, time, {stack, bytes});
@@ -423,8 +456,6 @@ void Trace::failed(Status status, uint64_t bytes, const Heap *heap) {
 }
 
 // --- Stacks ----------------------------------------------------------------------------------------------------------
-
-void Trace::set_frames(gmm_frames_fn fn) { g_frames.store(fn, std::memory_order_release); }
 
 int64_t Trace::next_distance(TraceBuffer &buffer) const {
   const uint64_t mean = stack_bytes_.load(std::memory_order_relaxed);
@@ -449,68 +480,40 @@ __attribute__((noinline, cold)) uint64_t Trace::choose_sample(TraceBuffer &buffe
   return stands_for;
 }
 
-uint64_t Trace::stack_here() {
-  check_may_call_program(ProgramCall::kFrames);
-  Stack stack{*this};
-  if (const gmm_frames_fn frames = g_frames.load(std::memory_order_acquire); frames != nullptr)
-    frames(add_frame, &stack);
-  stack.count += call_stack(stack.words + 1 + stack.count);
-  return write_once(TRACE_STACK, stack.words, 1 + stack.count);
-}
-
-void Trace::add_frame(void *to, const char *name, const char *file, uint32_t line) {
-  Stack &stack = *static_cast<Stack *>(to);
-  if (stack.count == kMostFrames) return;
-  constexpr uint32_t kName = 2, kFile = kName + TRACE_NAME_BYTES / 8;
-  uint64_t words[kFile + TRACE_TEXT_BYTES / 8] = {0, line};
-  copy_text(words + kName, name, TRACE_NAME_BYTES);
-  const auto bytes = static_cast<uint32_t>(strnlen(file, TRACE_TEXT_BYTES));
-  copy_text(words + kFile, file, bytes);
-  const uint64_t number = stack.trace.write_once(TRACE_FRAME, words, kFile + (bytes + 7) / 8);
-  if (number != 0) stack.words[1 + stack.count++] = number | TRACE_INTERPRETED;
-}
-
-uint64_t Trace::write_once(trace_type type, uint64_t *words, uint32_t count) {
-  TraceBuffer *buffer = enter();
+uint32_t Trace::write_stack(uint32_t stack) {
+  static_assert(StackTable::kInterpreted == TRACE_INTERPRETED && StackTable::kNameBytes == TRACE_NAME_BYTES &&
+                StackTable::kFileBytes == TRACE_TEXT_BYTES);
+  TraceBuffer *buffer = stack == 0 || !has_file_ ? nullptr : enter();
   if (buffer == nullptr) return 0;
-  uint64_t number = 0;
+  bool is_whole = true;
   {
     LockGuard guard(written_mutex_);
-    if (type == TRACE_STACK) write_modules(*buffer);
-    number = write_once(*buffer, type, words, count);
+    uint64_t calls[StackTable::kMostWords];
+    const uint32_t count = is_written(stack) ? 0 : core_.stacks.read(stack, calls);
+    for (uint32_t number; count != 0 && is_whole && (number = core_.stacks.module(modules_)) != 0; modules_ += is_whole)
+      is_whole = write_once(*buffer, TRACE_MODULE, number);
+    for (uint32_t i = 0; i < count && is_whole; ++i)
+      if ((calls[i] & TRACE_INTERPRETED) != 0)
+        is_whole = write_once(*buffer, TRACE_FRAME, static_cast<uint32_t>(calls[i]));
+    is_whole = is_whole && write_once(*buffer, TRACE_STACK, stack);
   }
   leave(*buffer);
-  return number;
+  return is_whole ? stack : 0;
 }
 
-uint64_t Trace::write_once(TraceBuffer &buffer, trace_type type, uint64_t *words, uint32_t count) {
-  uint64_t hash = type;
-  for (uint32_t i = 1; i < count; ++i) {
-    hash = (hash ^ words[i]) * UINT64_C(0x9e3779b97f4a7c15);
-    hash ^= hash >> 32;
-  }
-  const uint64_t *written = written_.find(hash, [](uint64_t) { return true; });
-  if (written != nullptr) return *written;
-  if (!written_.reserve() || !has_place(buffer, kLongWords + count)) return 0;
-  words[0] = ++last_number_;
-  end_long(buffer, type, now(), std::copy_n(words, count, buffer.at + kLongWords));
-  written_.add(hash, last_number_);
-  return last_number_;
+bool Trace::is_written(uint32_t number) const {
+  return written_.find(number, [=](uint32_t each) { return each == number; }) != nullptr;
 }
 
-// Those that the process has loaded since the last call.
-void Trace::write_modules(TraceBuffer &buffer) {
-  const uint64_t loaded = loaded_modules();
-  if (loaded == modules_) return;
-  modules_ = loaded;
-  Vector<Module> modules(core_.allocator);
-  if (!copy_modules(&modules)) return;
-  for (const Module &module : modules) {
-    static_assert(sizeof module.path == TRACE_TEXT_BYTES && sizeof module % 8 == 0);
-    uint64_t words[1 + sizeof module / 8];
-    std::memcpy(words + 1, &module, sizeof module);
-    write_once(buffer, TRACE_MODULE, words, sizeof words / 8);
-  }
+bool Trace::write_once(TraceBuffer &buffer, trace_type type, uint32_t number) {
+  if (is_written(number)) return true;
+  uint64_t words[StackTable::kMostWords];
+  const uint32_t count = core_.stacks.read(number, words);
+  if (!written_.reserve() || !has_place(buffer, kLongWords + 1 + count)) return false;
+  buffer.at[kLongWords] = number;
+  end_long(buffer, type, now(), std::copy_n(words, count, buffer.at + kLongWords + 1));
+  written_.add(number, number);
+  return true;
 }
 
 void Trace::heap_created(const Heap &heap) { note(TRACE_HEAP_CREATED, {heap.fast.serial, place_of(heap)}); }

@@ -19,10 +19,10 @@
 // From then on end() owns the buffers.
 //
 // Stacks. A sampled alloc looks at its stack while its thread is not busy, because the interpreter's function may wait
-// (gmm_trace_set_frames()). A stack, frame or file is written once, by the thread that finds that `written_` lacks its
-// hash of 63 bits. Blocks of at least `2 * stack_bytes - 1` are all sampled. Of smaller ones, those are at which the
-// sum of a thread's bytes passes a point. The distances of points are random, up to that limit and `stack_bytes` in the
-// mean, so each point stands for `stack_bytes`.
+// (gmm_trace_set_frames()), and notes it with the block. A stack, frame or file of Core::stacks is written once, by the
+// thread that finds that `written_` lacks its number. Blocks of at least `2 * stack_bytes - 1` are all sampled. Of
+// smaller ones, those are at which the sum of a thread's bytes passes a point. The distances of points are random, up
+// to that limit and `stack_bytes` in the mean, so each point stands for `stack_bytes`.
 //
 // Locks, in their order: `control_mutex_`, then `buffers_mutex_`, then `written_mutex_`, then the file's. No other lock
 // is taken under them, but a registry's (base/registry.h), the loader's and the C library's. A free takes only the
@@ -35,7 +35,6 @@
 #include <atomic>
 #include <initializer_list>
 
-#include "base/call_stack.h"
 #include "base/clock.h"
 #include "base/hash_table.h"
 #include "base/lock.h"
@@ -74,10 +73,7 @@ class Trace {
 
   Trace(Core &core, const TagTable &tags) : core_(core), tags_(tags), written_(core.allocator) {}
   ~Trace();
-  // `stack_bytes`: of gmm_trace_desc.
-  Status begin(const char *path, uint64_t stack_bytes = 0);
-  // Of all traces of the process.
-  static void set_frames(gmm_frames_fn fn);
+  Status begin(const char *path, const gmm_trace_desc &desc = {});
   // After begin(), and after the fast paths of the heap have ended: the blocks of a heap in the copy, as live since the
   // beginning. A thread that looked at the gate before looks again behind its alloc or free. So the copy has what the
   // thread did, or the thread records it.
@@ -145,18 +141,20 @@ class Trace {
                                gmm_stream stream);
   static void put_short(TraceBuffer &buffer, trace_type type, uint64_t time, const void *memory, gmm_stream stream);
   void note(trace_type type, std::initializer_list<uint64_t> values);
+  Status begin_file(const char *path, uint64_t stack_bytes);
+  // Calls a function of the listener for the live block that starts there. The thread is busy, so that end() waits.
+  // False: there is no such block or no function.
+  using Listen = decltype(gmm_block_listener::allocated);
+  bool tell(Listen fn, const void *memory, gmm_stream stream);
   int64_t next_distance(TraceBuffer &buffer) const;
   // Bytes that the stack of the allocation stands for; 0: it needs none.
   uint64_t sample(TraceBuffer &buffer, uint64_t size);
   uint64_t choose_sample(TraceBuffer &buffer, uint64_t size);
-  // The number of the calling thread's stack; 0: the trace has none. The thread is not busy.
-  uint64_t stack_here();
-  static void add_frame(void *stack, const char *name, const char *file, uint32_t line);
-  // Writes a record whose first word is its number, which they set, unless the file has an equal one. Returns the
+  // Writes a stack, with its frames and the files of code, that the file lacks. The thread is not busy. Returns its
   // number; 0: it could not be written.
-  uint64_t write_once(trace_type type, uint64_t *words, uint32_t count);
-  uint64_t write_once(TraceBuffer &buffer, trace_type type, uint64_t *words, uint32_t count);
-  void write_modules(TraceBuffer &buffer);
+  uint32_t write_stack(uint32_t stack);
+  bool is_written(uint32_t number) const;
+  bool write_once(TraceBuffer &buffer, trace_type type, uint32_t number);
   // The end of a thread's part: gives the buffers of the thread back.
   static void end_buffers(void *table);
   void end_buffer(TraceBuffer &buffer);
@@ -170,14 +168,15 @@ class Trace {
   std::atomic<uint64_t> lost_{0};
   Mutex control_mutex_{LockRank::kTraceControl};  // serialises begin() and end()
   bool begun_ = false;
+  bool has_file_ = false;
+  gmm_block_listener listener_ = {};
   Mutex buffers_mutex_{LockRank::kTraceBuffers};  // taken before the file's
   TraceBuffer *buffers_ = nullptr;
   std::atomic<uint64_t> stack_bytes_{0};
   uint64_t begin_time_ = 0;
   Mutex written_mutex_{LockRank::kTraceWritten};
-  HashTable<uint64_t> written_;  // numbers
-  uint64_t last_number_ = 0;     // goes on from trace to trace: a number of an earlier one is unknown in the next
-  uint64_t modules_ = 0;         // loaded_modules() of those that are written
+  HashTable<uint32_t> written_;  // numbers
+  uint64_t modules_ = 0;         // the first ones of Core::stacks are written
   TraceFile file_;
 };
 
