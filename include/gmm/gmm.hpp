@@ -1321,7 +1321,7 @@ class trace_ref : public object_handle<gmm_context, gmm_trace_end> {
 };
 
 /**
- * The context's operations are recorded in a file until the end of the object.
+ * The context's operations are recorded in a file, or told without one, until the end of the object.
  *
  * end() reports what the file lacks. The trace has ended then too, so the object is empty after each result but FORKED.
  */

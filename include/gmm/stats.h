@@ -227,7 +227,8 @@ GMM_API gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) GMM_NOEXCEPT;
  * Functions that hear of each block, for the memory view of a profiler. Each may be NULL.
  *
  * They run on the calling thread, with no lock of gmm held, and must not call gmm. `block` is valid until they return,
- * and its `heap` is NULL. gmm_reset() ends blocks without a call.
+ * and its `heap` is NULL. gmm_reset() ends blocks without a call. If other threads allocate or free while the trace
+ * begins, an allocation may come twice and a free not at all.
  */
 typedef struct gmm_block_listener {
   /** After an allocation, before the program has the block. Blocks that live when the trace begins come first. */

@@ -38,11 +38,9 @@ class HtmlWriter {
   void follow(const Walk &walk);
   void flush(Series &series);
   void put_series(const Walk &walk);
-  void put_operation(const Walk &walk);
   void put_operations();
   void put_moment(const char *name, uint64_t time);
   void put_map();
-  void put_stacks(const List<WalkGroup> &holders);
 
   JsonWriter &out_;
   const view_input &input_;
@@ -98,39 +96,18 @@ void HtmlWriter::put_series(const Walk &walk) {
   out_.close("]");
 }
 
-void HtmlWriter::put_operation(const Walk &walk) {
-  const trace_event &event = walk.event();
-  const bool has_failed = event.type == TRACE_FAILED;
-  out_.array(event_name(event), has_failed ? gmm_result_name(event.result) : operation_tag(of_, event),
-             walk.time(event.began), event.time - event.began, event.size, has_failed ? of_.texts[event.value] : "");
-}
-
 void HtmlWriter::put_operations() {
   uint64_t count = 0;
   out_.open("operations", '[');
   for_each_event(input_, index_, [&](const Walk &walk) {
-    if ((is_operation(walk.event()) || walk.event().type == TRACE_FAILED) && ++count <= kMostOperations)
-      put_operation(walk);
+    const trace_event &event = walk.event();
+    const bool has_failed = event.type == TRACE_FAILED;
+    if ((!is_operation(event) && !has_failed) || ++count > kMostOperations) return;
+    out_.array(event_name(event), has_failed ? gmm_result_name(event.result) : operation_tag(of_, event),
+               walk.time(event.began), event.time - event.began, event.size, has_failed ? of_.texts[event.value] : "");
   });
   out_.close("]");
   out_.fields("operation_count", count);
-}
-
-// The stacks whose blocks hold the most, as far as blocks have stacks.
-void HtmlWriter::put_stacks(const List<WalkGroup> &holders) {
-  out_.open("stacks", '[');
-  for (uint64_t i = 0; i < std::min(holders.size(), kMostStacks); ++i) {
-    out_.open('[');
-    out_.values(holders[i].live_bytes, holders[i].live);
-    out_.open('[');
-    for_each_frame(of_, holders[i].block.alloc->stack, [&](const trace_frame &frame) {
-      FrameText text;
-      frame_text(frame, text);
-      out_.value(text);
-    });
-    out_.close("]]");
-  }
-  out_.close("]");
 }
 
 void HtmlWriter::put_map() {
@@ -165,8 +142,19 @@ void HtmlWriter::put_moment(const char *name, uint64_t time) {
                group.live);
   }
   out_.close("]");
-  put_stacks(stacks.items);
-  out_.close("}");
+  out_.open("stacks", '[');
+  for (uint64_t i = 0; i < std::min(stacks.items.size(), kMostStacks); ++i) {
+    out_.open('[');
+    out_.values(stacks.items[i].live_bytes, stacks.items[i].live);
+    out_.open('[');
+    for_each_frame(of_, stacks.items[i].block.alloc->stack, [&](const trace_frame &frame) {
+      FrameText text;
+      frame_text(frame, text);
+      out_.value(text);
+    });
+    out_.close("]]");
+  }
+  out_.close("]}");
 }
 
 void HtmlWriter::run(uint64_t peak) {

@@ -29,13 +29,10 @@ bool Snapshot::copy_span(Span &span, Heap &of, bool paused) {
     if (size == 0) continue;
     const uintptr_t block = span.block(i);
     const BlockNotes::Note note = of.notes().of(reinterpret_cast<void *>(block));
-    Name name;
-    std::memcpy(name.text, note.name, sizeof name.text);
-    const bool is_named = name.text[0] != '\0';
-    if (is_named && !names_.push_back(name)) return false;
+    if (note.block != nullptr && !notes_.push_back(note)) return false;
     const uint32_t heap = static_cast<uint32_t>(heaps_.size());  // it is added behind its blocks
     if (!blocks_.push_back(BlockCopy{block, size, span.block_bytes(), heap,
-                                     is_named ? static_cast<uint32_t>(names_.size()) : 0, note.stack, paused,
+                                     note.block == nullptr ? 0 : static_cast<uint32_t>(notes_.size()), paused,
                                      span.region->elastic}))
       return false;
   }
@@ -132,7 +129,7 @@ void Snapshot::query_block(uint64_t index, gmm_block_info *out, Heap **heap) con
   out->address = reinterpret_cast<void *>(block.address);
   out->size = block.size;
   out->reserved_size = block.reserved_size;
-  std::strcpy(out->name, name_of(block));
+  std::strcpy(out->name, note_of(block).name);
   *heap = of.is_of_user ? of.heap : nullptr;
 }
 
@@ -184,8 +181,9 @@ Status Snapshot::write(gmm_write_fn write, void *user) const {
       writer.open('{');
       writer.fields("address", Hexadecimal{each.address}, "size", each.size, "reserved", each.reserved_size, "state",
                     each.paused ? "paused" : "active");
-      if (each.name != 0) writer.fields("name", name_of(each));
-      if (each.stack != 0) writer.fields("stack", each.stack);
+      const BlockNotes::Note &note = note_of(each);
+      if (note.name[0] != '\0') writer.fields("name", note.name);
+      if (note.stack != 0) writer.fields("stack", note.stack);
       writer.close("}");
     }
     writer.close("]}");
@@ -203,9 +201,9 @@ Status Snapshot::write(gmm_write_fn write, void *user) const {
 
 // Those that blocks name, and the files of code, where there are any.
 bool Snapshot::write_stacks(JsonWriter *writer) const {
-  Vector<uint32_t> numbers;
-  for (const BlockCopy &block : blocks_)
-    if (block.stack != 0 && !numbers.push_back(block.stack)) return false;
+  Vector<uint32_t> numbers(allocator_);
+  for (const BlockNotes::Note &note : notes_)
+    if (note.stack != 0 && !numbers.push_back(note.stack)) return false;
   std::sort(numbers.begin(), numbers.end());
   numbers.truncate(static_cast<uint64_t>(std::unique(numbers.begin(), numbers.end()) - numbers.begin()));
   uint64_t words[StackTable::kMostWords];
@@ -240,7 +238,8 @@ bool Snapshot::write_stacks(JsonWriter *writer) const {
 void Snapshot::report_leaks(const Core &core) {
   const auto key_of = [this](const BlockCopy &block) {
     const HeapCopy &heap = heaps_[block.heap];
-    return std::make_tuple(block.size, heap.tag, heap.kind, heap.device, std::string_view(name_of(block)), block.stack);
+    const BlockNotes::Note &note = note_of(block);
+    return std::make_tuple(block.size, heap.tag, heap.kind, heap.device, std::string_view(note.name), note.stack);
   };
   std::sort(blocks_.begin(), blocks_.end(),
             [&](const BlockCopy &a, const BlockCopy &b) { return key_of(a) < key_of(b); });
@@ -263,13 +262,13 @@ void Snapshot::report_leaks(const Core &core) {
   });
   for (uint64_t i = 0; i < groups.size() && i < kMostLines; ++i) {
     const HeapCopy &heap = heaps_[groups[i].first->heap];
-    const char *name = name_of(*groups[i].first);
-    const uint32_t stack = groups[i].first->stack;
+    const BlockNotes::Note &note = note_of(*groups[i].first);
+    const char *name = note.name;
     core.log.write(LogLevel::kWarning,
                    "Leak: %" PRIu64 " x %" PRIu64 " bytes of %s memory on device %d, tag \"%s\"%s%s%s%s%s.",
                    groups[i].blocks, groups[i].first->size, kind_name(heap.kind), heap.device, heap.tag_name,
-                   *name != '\0' ? ", name \"" : "", name, *name != '\0' ? "\"" : "", stack != 0 ? ", allocated" : "",
-                   StackText(core.stacks, stack).text);
+                   *name != '\0' ? ", name \"" : "", name, *name != '\0' ? "\"" : "",
+                   note.stack != 0 ? ", allocated" : "", StackText(core.stacks, note.stack).text);
   }
   if (!blocks_.empty())
     core.log.write(LogLevel::kWarning,

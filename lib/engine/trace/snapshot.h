@@ -18,7 +18,12 @@ class JsonWriter;
 class Snapshot {
  public:
   explicit Snapshot(const HostAllocator &allocator)
-      : heaps_(allocator), extents_(allocator), blocks_(allocator), names_(allocator), devices_(allocator) {}
+      : allocator_(allocator),
+        heaps_(allocator),
+        extents_(allocator),
+        blocks_(allocator),
+        notes_(allocator),
+        devices_(allocator) {}
 
   // Copies a heap, under its lock. Without `waits` nothing, where a pause or another operation has the lock.
   // OUT_OF_HOST_MEMORY.
@@ -30,13 +35,13 @@ class Snapshot {
   void query(gmm_snapshot_info *out) const;
   uint64_t block_count() const { return blocks_.size(); }
   uint64_t extent_count() const { return extents_.size(); }
-  // fn(const void *memory, uint64_t size, uint32_t flags, const char *name, uint32_t stack) for each block. flags:
+  // fn(const void *memory, uint64_t size, uint32_t flags, const BlockNotes::Note &) for each block. flags:
   // GMM_ALLOC_PAUSED.
   template <typename Fn>
   void for_each_block(Fn fn) const {
     for (const BlockCopy &block : blocks_)
       fn(reinterpret_cast<const void *>(block.address), block.size, block.is_elastic ? uint32_t{GMM_ALLOC_PAUSED} : 0,
-         name_of(block), block.stack);
+         note_of(block));
   }
   // *heap: the heap of the block if a user made it; only a name for it, as it may have ended since.
   void query_block(uint64_t index, gmm_block_info *out, Heap **heap) const;
@@ -71,13 +76,8 @@ class Snapshot {
     uintptr_t address;
     uint64_t size, reserved_size;
     uint32_t heap;  // its index
-    uint32_t name;  // its index, from 1; 0: none
-    uint32_t stack;
+    uint32_t note;  // its index, from 1; 0: none
     bool paused, is_elastic;
-  };
-
-  struct Name {
-    char text[BlockNotes::kNameSize];
   };
 
   // Memory that a pause of everything would leave on a device with a heap.
@@ -88,19 +88,23 @@ class Snapshot {
     uint64_t foreign;  // VMM memory that gmm gave up and others hold; of `use.used` and not of `held`
   };
 
-  const char *name_of(const BlockCopy &block) const { return block.name == 0 ? "" : names_[block.name - 1].text; }
+  static constexpr BlockNotes::Note kNoNote = {};
+  const BlockNotes::Note &note_of(const BlockCopy &block) const {
+    return block.note == 0 ? kNoNote : notes_[block.note - 1];
+  }
   // False: there is no host memory.
   bool write_stacks(JsonWriter *writer) const;
   bool copy_span(Span &span, Heap &of, bool paused);
 
   static constexpr uint32_t kMostLines = 32;
+  const HostAllocator allocator_;
   gmm_backend backend_ = GMM_BACKEND_AUTO;
   const char *backend_name_ = "";       // static
   const StackTable *stacks_ = nullptr;  // of the context
   Vector<HeapCopy> heaps_;
   Vector<ExtentCopy> extents_;
   Vector<BlockCopy> blocks_;
-  Vector<Name> names_;
+  Vector<BlockNotes::Note> notes_;
   Vector<DeviceCopy> devices_;
 };
 

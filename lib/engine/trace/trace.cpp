@@ -378,8 +378,8 @@ void Trace::lived(Heap &heap, const Snapshot &copy) {
     put_changes(buffer, begin_time_, heap);
     put_held(buffer, begin_time_, heap);
   });
-  copy.for_each_block([&](const void *memory, uint64_t size, uint32_t flags, const char *name, uint32_t noted) {
-    const uint32_t stack = write_stack(noted);
+  copy.for_each_block([&](const void *memory, uint64_t size, uint32_t flags, const BlockNotes::Note &note) {
+    const uint32_t stack = write_stack(note.stack);
     record([&](TraceBuffer &buffer) {
       put_changes(buffer, begin_time_, heap);
       if (stack != 0) put(buffer, TRACE_AT, begin_time_, {stack, size});
@@ -390,8 +390,8 @@ void Trace::lived(Heap &heap, const Snapshot &copy) {
       tell(listener_.allocated, memory, GMM_STREAM_DEFAULT);
       leave(*buffer);
     }
-    if (*name != '\0')
-      record([&](TraceBuffer &buffer) { put(buffer, TRACE_BLOCK_NAME, begin_time_, {number_of(memory)}, name); });
+    if (note.name[0] != '\0')
+      record([&](TraceBuffer &buffer) { put(buffer, TRACE_BLOCK_NAME, begin_time_, {number_of(memory)}, note.name); });
   });
 }
 
