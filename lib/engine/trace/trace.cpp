@@ -386,7 +386,7 @@ void Trace::lived(Heap &heap, const Snapshot &copy) {
       put(buffer, TRACE_LIVE, begin_time_, {});
       put_alloc(buffer, begin_time_, heap, memory, size, 0, flags, GMM_STREAM_DEFAULT);
     });
-    if (TraceBuffer *buffer = listener_.allocated == nullptr ? nullptr : enter(); buffer != nullptr) {
+    if (TraceBuffer *buffer = enter(); buffer != nullptr) {
       tell(listener_.allocated, memory, GMM_STREAM_DEFAULT);
       leave(*buffer);
     }
@@ -483,13 +483,13 @@ __attribute__((noinline, cold)) uint64_t Trace::choose_sample(TraceBuffer &buffe
 uint32_t Trace::write_stack(uint32_t stack) {
   static_assert(StackTable::kInterpreted == TRACE_INTERPRETED && StackTable::kNameBytes == TRACE_NAME_BYTES &&
                 StackTable::kFileBytes == TRACE_TEXT_BYTES);
-  TraceBuffer *buffer = stack == 0 || !has_file_ ? nullptr : enter();
+  TraceBuffer *buffer = stack == 0 ? nullptr : enter();
   if (buffer == nullptr) return 0;
-  bool is_whole = true;
+  bool is_whole = has_file_;
   {
     LockGuard guard(written_mutex_);
     uint64_t calls[StackTable::kMostWords];
-    const uint32_t count = is_written(stack) ? 0 : core_.stacks.read(stack, calls);
+    const uint32_t count = !is_whole || is_written(stack) ? 0 : core_.stacks.read(stack, calls);
     for (uint32_t number; count != 0 && is_whole && (number = core_.stacks.module(modules_)) != 0; modules_ += is_whole)
       is_whole = write_once(*buffer, TRACE_MODULE, number);
     for (uint32_t i = 0; i < count && is_whole; ++i)
