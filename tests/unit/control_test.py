@@ -172,7 +172,8 @@ class Test:
         tap.check(os.listdir(self.folder / "files") == [], "it leaves no file")
 
     def test_stopped(self):
-        second = Process([HOLDER], self.env, GMM_CONTROL="1")
+        second = Process([HOLDER], self.env, GMM_CONTROL="1", GMM_DEBUG="stacks")
+        self.expect("a live block has its stack", 0, "main", "snapshot", "--pid", str(second.pid), "--view", "csv")
         os.kill(self.process.pid, signal.SIGSTOP)
         start = time.monotonic()
         self.expect("a stopped process", 1, "no answer in time", "snapshot", *self.target, "--timeout", "0.5")
