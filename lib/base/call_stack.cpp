@@ -110,7 +110,7 @@ uint32_t StackTable::here() {
 void StackTable::add_frame(void *to, const char *name, const char *file, uint32_t line) {
   Stack &stack = *static_cast<Stack *>(to);
   if (stack.count == kMostFrames) return;
-  uint64_t words[kMostWords] = {line};
+  uint64_t words[1 + (kNameBytes + kFileBytes) / 8] = {line};
   std::memcpy(words + 1, name, strnlen(name, kNameBytes));
   const uint64_t bytes = strnlen(file, kFileBytes);
   std::memcpy(words + 1 + kNameBytes / 8, file, bytes);
