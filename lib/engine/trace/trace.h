@@ -168,7 +168,7 @@ class Trace {
   std::atomic<uint64_t> lost_{0};
   Mutex control_mutex_{LockRank::kTraceControl};  // serialises begin() and end()
   bool begun_ = false;
-  bool has_file_ = false;
+  bool has_file_ = false;  // false: stacks are noted and the listener hears, and nothing is recorded
   gmm_block_listener listener_ = {};
   Mutex buffers_mutex_{LockRank::kTraceBuffers};  // taken before the file's
   TraceBuffer *buffers_ = nullptr;
