@@ -41,10 +41,7 @@ class BlockNotes {
   };
   // Zeros: there is none.
   Note of(const void *block) const;
-  template <typename Fn>
-  void for_each(Fn fn) const {
-    notes_.for_each(fn);
-  }
+  const HashTable<Note> &all() const { return notes_; }
 
   // Notes that a stream uses the block too. Once more changes nothing.
   Status record(const CacheEntry &block, StreamKey key);

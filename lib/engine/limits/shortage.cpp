@@ -12,7 +12,7 @@ namespace gmm {
 void Shortage::add_stacks(Heap &heap, Vector<StackHolder> *by_stack) const {
   if (!heap.mutex.lock_unless_operation()) return;
   const UnlockAtEnd guard(heap.mutex);
-  heap.notes().for_each([&](const BlockNotes::Note &note) {
+  heap.notes().all().for_each([&](const BlockNotes::Note &note) {
     Block block;
     if (note.stack == 0 || !find_block(heap.core(), note.block, &block) || (block.paused && block.elastic == nullptr))
       return;
