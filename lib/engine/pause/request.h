@@ -51,11 +51,11 @@ struct PauseRequest {
   gmm_progress_callback progress = {};
   TicketState *ticket = nullptr;
   uint64_t hold_ms = 0;  // with GMM_PAUSE_HOLD, which only an operation with a ticket has
+  uint64_t caller = 0;   // Core::caller(); 0: the thread that carries it out
   // Only these parts of the tags' memory, by address, which do not overlap. No hold.
   const ByteRange *ranges = nullptr;
   uint32_t range_count = 0;     // 0: all of it
   gmm_stream stream = nullptr;  // with GMM_PAUSE_ORDERED
-  uint64_t caller = 0;       // Core::caller() where another thread carries it out
 
   bool has_ranges() const { return range_count != 0; }
   bool is_ordered() const { return (flags & GMM_PAUSE_ORDERED) != 0; }
