@@ -58,6 +58,8 @@ VMM_CASE(parts_are_taken_and_given_back) {
   CHECK_EQUAL(bytes, PAGE);
   write_pattern(block + 100 * PAGE, PAGE, 1, GMM_STREAM_DEFAULT);
   CHECK_EQUAL(state_of(block), GMM_STATE_PARTLY_PAUSED);
+  CHECK((query(block + 100 * PAGE).flags & GMM_POINTER_DEVICE_ACCESSIBLE) != 0);
+  CHECK_EQUAL(query(block).flags, 0);
   RESULT(gmm_fill(context, block + 101 * PAGE - 1, 1, 2, GMM_STREAM_DEFAULT), GMM_ERROR_PAUSED);
   RESULT(gmm_resume_range(context, block + 100 * PAGE, PAGE, &bytes), GMM_UNCHANGED);
   // A list over what is taken and what is not, near and far.

@@ -39,7 +39,7 @@ void fill_block(Context &context, const Block &block, const void *address, gmm_p
   // Pages that were moved to the host are the host's to touch.
   if (extent != nullptr && extent->location.load(std::memory_order_relaxed).is_host())
     out->flags |= GMM_POINTER_HOST_ACCESSIBLE;
-  if (block.paused) out->flags = 0;
+  if (block.paused && (extent == nullptr || is_paused(*extent))) out->flags = 0;
   if (is_comm) out->flags |= GMM_POINTER_COMM;
 }
 
