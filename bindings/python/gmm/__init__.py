@@ -18,6 +18,7 @@ _native.require_main_interpreter()
 from gmm._context import Context, Watcher
 from gmm._core.array import Array, asarray, from_dlpack
 from gmm._core.buffer import Buffer, Heap, Pin
+from gmm._core.elastic import Elastic
 from gmm._core.enums import (
     DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend,
     Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, TicketState, Usm, WatchEvent)

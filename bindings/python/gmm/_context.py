@@ -13,6 +13,7 @@ from gmm import _native as native
 from gmm._core import sycl
 from gmm._core.array import Array, array, asarray, empty, from_dlpack, host_view, zeros
 from gmm._core.buffer import Buffer, Heap, Pin
+from gmm._core.elastic import reserve
 from gmm._core.enums import Backend, FdType, Kind, LogLevel, WatchEvent, as_kind, by_name, milliseconds, tag_number
 from gmm._core.errors import Error, InvalidSizeError, InvalidTagError, size
 from gmm._core.stream import Event, Stream
@@ -146,7 +147,7 @@ class Context(Pausing, native.Handle):
 
     alloc = native.context_alloc  # in C (native/allocate.c), because Python code would cost more than the allocation
 
-    empty, zeros, array = empty, zeros, array
+    empty, zeros, array, reserve = empty, zeros, array, reserve
 
     def from_dlpack(self, obj: Any, *, device: Any = None, copy: bool | None = None, stream: Any = None) -> Array:
         """gmm.from_dlpack() with this context for copies and streams."""
@@ -282,8 +283,7 @@ class Context(Pausing, native.Handle):
 
         Parts of blocks of alloc(paused=True) get memory where they have none. zero: new pages read as zero.
         """
-        context, options = self._options(())
-        return native.gmm_resume(context, pause_desc(**options, ranges=list(ranges), zero=zero))[1]
+        return self._in_parts(native.gmm_resume, ranges, zero=zero)
 
     def pause_ranges(self, ranges: Iterable[tuple[int, int]], *, force: bool = False,
                      contents: ContentsLike | None = None) -> int:
@@ -291,8 +291,12 @@ class Context(Pausing, native.Handle):
 
         Each part is an (address, size) of whole pages of 2 MiB, and of whole pieces of what was taken at once.
         """
-        context, options = self._options((), force=force, contents=contents)
-        return native.gmm_pause(context, pause_desc(**options, ranges=list(ranges)))[1]
+        return self._in_parts(native.gmm_pause, ranges, force=force, contents=contents)
+
+    def _in_parts(self, function, ranges, zero=False, **options):
+        context, options = self._options((), **options)
+        ranges = list(ranges)  # the library takes an empty list for all memory
+        return function(context, pause_desc(**options, ranges=ranges, zero=zero))[1] if ranges else 0
 
     def wait_ready(self, address: Address, size: int, timeout: float | None = None) -> bool:
         """Waits until another caller's resume has made the range usable. False after timeout seconds.

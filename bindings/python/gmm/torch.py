@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm under PyTorch: its CUDA allocator, pools with a tag, and unified memory (install(), set_enabled_uvm()).
+"""gmm under PyTorch: its CUDA allocator, pools with a tag, tensors that grow and shrink (reserve()), and unified memory
+(install(), set_enabled_uvm()).
 
     import gmm.torch
 
@@ -17,11 +18,12 @@ gmm.multiprocessing.enable_torch(). The first use compiles a C++ file: see help(
 import _gmm_torch_autoload
 from gmm import multiprocessing as _multiprocessing
 from gmm._torch.allocator import pool, use
+from gmm._torch.elastic import reserve
 from gmm._torch.managed import (get_enabled_uvm, get_uvm_move_on_copy, install, is_managed, manage_memory,
                                 set_enabled_uvm, set_uvm_move_on_copy, unmanage_memory, uvm_to)
 
 __all__ = ["get_enabled_uvm", "get_uvm_move_on_copy", "install", "is_managed", "manage_memory", "pool",
-           "set_enabled_uvm", "set_uvm_move_on_copy", "unmanage_memory", "use", "uvm_to"]
+           "reserve", "set_enabled_uvm", "set_uvm_move_on_copy", "unmanage_memory", "use", "uvm_to"]
 
 _multiprocessing.enable_torch()
 

@@ -468,3 +468,35 @@ x = torch.ones(5, device="cuda")
 with pytest.raises(RuntimeError, match="above the line that makes the first CUDA tensor"):
     gmm.torch.use()
 """)
+
+
+def test_a_tensor_over_reserved_addresses():
+    with gmm.Context("host") as context:
+        cache = gmm.torch.reserve((1 << 20, 2, 16, 8, 128), torch.bfloat16, context=context, tag="cache")
+        assert cache.gmm.take([3, 40], 2, zero=True) == 4 * MIB
+        part, cache[40] = cache[3:5], 5
+        assert torch.equal(torch.from_dlpack(cache.gmm[40]), cache[40]) and bool((cache[40] == 5).all())
+        with pytest.raises(MemoryError):
+            cache.gmm.take(50, 1 << 19)
+        assert cache.gmm.give_back([40, 41]) == 2 * MIB
+        del cache
+        assert not part.any()
+        del part
+        assert context.stats().live_blocks == 0
+        with pytest.raises(RuntimeError, match="type cpu"):
+            gmm.torch.reserve(4, device="cuda", context=context)
+
+
+@pytest.mark.gpu
+def test_a_graph_finds_rows_that_were_taken_again():
+    cache = gmm.torch.reserve((1 << 20, 1 << 19), device="cuda", tag="graph")  # a row is a page; more than any GPU has
+    cache.gmm.take([1, 1 << 19])
+    graph, out = torch.cuda.CUDAGraph(), torch.zeros(1 << 19, device="cuda")
+    with torch.cuda.graph(graph):
+        out.copy_(cache[1] + cache[1 << 19])
+    for number in range(3):
+        cache[1], cache[1 << 19] = number, 2
+        graph.replay()
+        assert bool((out == number + 2).all())
+        assert cache.gmm.give_back([1, 1 << 19]) == 4 * MIB
+        cache.gmm.take([1 << 19, 1])

@@ -182,7 +182,35 @@ def test_parts_of_a_block_that_is_born_paused(context):
     assert context.resume_ranges([first]) == 0
     buffer.fill(7, offset=0, size=page)
     assert context.pause_ranges([first], contents=Contents.HOST) == page
-    assert context.resume_range(*first) == page
+    assert context.resume_range(*first) == page and context.pause_ranges([]) == 0
     assert context.pause_ranges([last, first], contents=Contents.DROP) == 2 * page
     refused(gmm.InvalidValueError, lambda: context.resume_ranges([first, first]), match="overlap")
     buffer.close()
+
+
+def test_rows_are_taken_and_given_back(context):
+    need(context, gmm.Capability.PAUSE, Kind.VMM)
+    page = 2 * MIB
+    array = context.reserve((1 << 20, 3, 256, 1024), "uint8", tag=context.tag("rows"))  # a row has 3/8 of a page
+    assert (array.take(0), array.take(1), array.take(2)) == (page, 0, page)
+    array[:3].fill(7)
+    assert context.stats(tag="rows").reserved_bytes == 2 * page
+    assert array.give_back(1) == 0 and array.take([1, 3, 1000], zero=True) == page
+    assert bytes(array[:4]) == 2 * (b"\7" * (3 << 18) + bytes(3 << 18))
+    assert array[1:3, ::-1].__dlpack__() is not None
+    refused(BufferError, array[3:6].__dlpack__, match="paused")
+    for wrong in (-1, 1 << 20, [5, 1 << 20]):
+        refused(gmm.InvalidSizeError, lambda: array.take(wrong), match="rows")
+    refused(gmm.OverlapError, lambda: array.take([6, 5, 5]), match="row 5 is taken")
+    refused(gmm.AlreadyFreedError, lambda: array.give_back([0, 4]), match="row 4 is not")
+    context.set_limit(5 * page, tag="rows")
+    refused(gmm.LimitExceededError, lambda: array.take(range(8, 80, 8)))
+    assert array.take(8) == page and bytes(array[2]) == b"\7" * (3 << 18)
+    assert (array.give_back(0, 2), array.give_back(2), array.give_back([8, 3])) == (0, page, 2 * page)
+    context.pause("rows")
+    assert context.resume("rows") == page
+    assert "Array (1048576, 3, 256, 1024)" in str(array)
+    array.free()
+    refused(gmm.ClosedError, lambda: array.take(0))
+    refused(gmm.InvalidSizeError, lambda: context.reserve(4, page=page + 1))
+    refused(gmm.InvalidSizeError, lambda: context.reserve(()))

@@ -536,7 +536,7 @@ class Array(Located, native.View):
         """The elements; repr() where they cannot be had."""
         try:
             return str(self.numpy())
-        except (BufferError, Error, ImportError, TypeError, RuntimeError):
+        except (BufferError, Error, ImportError, MemoryError, TypeError, RuntimeError):
             return repr(self)
 
     def __repr__(self) -> str:
@@ -590,8 +590,7 @@ class Array(Located, native.View):
     def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
                    dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
         """A DLPack capsule. While it lives, free() is refused."""
-        if self.buffer is not None and self.info.state in (State.PAUSED, State.PARTLY_PAUSED):
-            raise BufferError("the memory is paused; resume its tag before exporting it")
+        self._check_active()
         devices = _dlpack_devices(self)
         device = devices[0] if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
         source, flags = self, FLAG_READ_ONLY if self.readonly else 0
@@ -614,6 +613,14 @@ class Array(Located, native.View):
                               f"{dtype.name}")
         source._order_for_consumer(device, stream)
         return source._capsule(device, dtype.code, dtype.minor_version if version >= (1, 0) else -1, flags)
+
+    def _check_active(self):
+        if self.buffer is None or self.info.state not in (State.PAUSED, State.PARTLY_PAUSED):
+            return
+        reaches = [step * (length - 1) for length, step in zip(self.shape, self.strides)]
+        low = self.address + sum(reach for reach in reaches if reach < 0)
+        if not self.context.wait_ready(low, sum(map(abs, reaches)) + self.itemsize, 0):
+            raise BufferError("the memory is paused; resume its tag before exporting it")
 
     def _order_for_consumer(self, device, stream):
         """Orders the consumer's work behind the work that is queued on the memory's own stream."""
