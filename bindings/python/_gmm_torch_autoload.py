@@ -9,8 +9,12 @@ import os
 def load(*steps):
     """Switches unified memory on where PYTORCH_ENABLE_UNIFIED_MEMORY asks for it. A failure is a warning.
 
-    steps: gmm.torch's, which calls this at the end of its import.
+    GMM_KVCACHED=1: calls gmm.kvcached.use(). steps: gmm.torch's, which calls this at the end of its import.
     """
+    if os.environ.get("GMM_KVCACHED") == "1":
+        import gmm.kvcached  # pylint: disable=import-outside-toplevel # kvcached imports PyTorch first
+
+        gmm.kvcached.use()
     if os.environ.get("PYTORCH_ENABLE_UNIFIED_MEMORY", "0").lower() in ("", "0", "false", "off", "no"):
         return
     try:

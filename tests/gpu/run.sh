@@ -126,6 +126,7 @@ mapfile -t files < <(printf '%s\n' tests/bindings/python/test_*.py | grep -v tes
 beside 'Python tests' $((240 * gpus)) "$python" tests/bindings/python/run.py "${files[@]}"
 interop beside numba_suite numba.cuda 200
 interop beside torch torch 200
+interop beside kvcached torch 200
 interop beside torch_managed torch 200
 interop beside numba numba.cuda 200
 apart=() found=

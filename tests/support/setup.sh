@@ -188,6 +188,15 @@ setup_addition() {
     touch "$folder/ready-$2"
 }
 
+# kvcached's Python code in .deps/kvcached. gmm.kvcached stands in for its module in C++, which needs CUDA's compiler.
+setup_kvcached() {
+  local folder=$setup_deps/kvcached
+  [ ! -d "$folder" ] && [ -f "$setup_deps/torch/ready" ] && mkdir "$folder" || return 0
+  timeout 120 "$setup_deps/torch/bin/python" -m pip download --disable-pip-version-check -q --no-deps \
+    --no-build-isolation --no-binary kvcached -d "$folder" kvcached==0.1.6 &&
+    tar -xzf "$folder"/*.gz -C "$folder" --strip-components=1 || rm -rf "$folder"
+}
+
 # The README's table has the same versions. numba-cuda 0.30.0 does not start with Numba 0.68, and does not go with
 # cuda-core 1.0.
 setup_oldest_environments() {
@@ -219,6 +228,7 @@ setup_environments() { # [FIRST]: the function of a further environment
     # dpctl brings SYCL's runtime; intel-opencl-rt is its CPU device (on_sycl.sh names it to the runtime).
     setup_environment sycl pytest numpy dpctl intel-opencl-rt
     setup_environment torch pytest numpy torch
+    setup_kvcached
     setup_addition sycl dpnp # it and MKL are large
   ) >>"$setup_deps/environments.log" 2>&1 &
   # shellcheck disable=SC2034 # tests/run.sh waits for it

@@ -18,10 +18,11 @@ DEPS = HERE.parents[2] / ".deps"
 sys.path.insert(0, str(HERE.parents[1] / "support"))
 import tap  # noqa: E402
 ENVIRONMENTS = {"cuda_core": "interop", "numba": "interop", "cupy": "interop", "rmm": "interop", "jax": "interop",
-                "torch": "torch", "memory_saver": "torch", "sycl": "sycl"}
+                "torch": "torch", "memory_saver": "torch", "kvcached": "torch", "sycl": "sycl"}
 if os.environ.get("SETUP_VERSIONS") == "oldest":
     ENVIRONMENTS = {**dict.fromkeys(("numba", "cupy", "rmm", "jax"), "oldest"), "cuda_core": "oldest-cuda-core",
-                    "torch": "oldest-torch", "memory_saver": "oldest-torch", "sycl": "oldest-sycl"}
+                    "torch": "oldest-torch", "memory_saver": "oldest-torch",
+                    "kvcached": "oldest-torch", "sycl": "oldest-sycl"}
 
 
 def run_with_library(name):
