@@ -12,7 +12,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 #: By the environment that has their libraries. The tour needs none, and is a test of its own.
 EXAMPLES = {"python/one_pool.py": "interop", "python/sycl_shared_buffer.py": "sycl",
-            "python/torch_larger_than_quota.py": "torch", "communicator/reduce.py": "torch"}
+            "python/torch_larger_than_quota.py": "torch", "communicator/reduce.py": "torch",
+            "elastic/two_models.py": "torch"}
 
 
 @pytest.mark.parametrize("example, environment", EXAMPLES.items(), ids=EXAMPLES)
