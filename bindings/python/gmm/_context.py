@@ -16,7 +16,7 @@ from gmm._core.buffer import Buffer, Heap, Pin
 from gmm._core.elastic import reserve
 from gmm._core.enums import Backend, FdType, Kind, LogLevel, WatchEvent, as_kind, by_name, milliseconds, tag_number
 from gmm._core.errors import Error, InvalidSizeError, InvalidTagError, size
-from gmm._core.stream import Event, Stream
+from gmm._core.stream import Event, Stream, as_stream, stream_number
 from gmm._core.tag import Tag
 from gmm._core.ticket import Pausing, Scope, wait_in_slices
 from gmm._core.values import (
@@ -278,25 +278,31 @@ class Context(Pausing, native.Handle):
         """Resumes the memory of a range, and what shares pages of the driver with it. Returns the bytes taken."""
         return native.gmm_resume_range(self, address, size)[1]
 
-    def resume_ranges(self, ranges: Iterable[tuple[int, int]], *, zero: bool = False) -> int:
+    def resume_ranges(self, ranges: Iterable[tuple[int, int]], *, zero: bool = False, prepare: bool = False,
+                      stream: Any = None) -> int:
         """Resumes parts of memory, each an (address, size): all or none. Returns the bytes taken.
 
-        Parts of blocks of alloc(paused=True) get memory where they have none. zero: new pages read as zero.
+        Parts of blocks of alloc(paused=True) get memory where they have none. zero: new pages read as zero. prepare:
+        they get pages and stay paused, so that a later call is quick. stream: see pause_ranges().
         """
-        return self._in_parts(native.gmm_resume, ranges, zero=zero)
+        return self._in_parts(native.gmm_resume, ranges, stream, zero=zero, prepare=prepare)
 
     def pause_ranges(self, ranges: Iterable[tuple[int, int]], *, force: bool = False,
-                     contents: ContentsLike | None = None) -> int:
-        """Takes the memory of parts of blocks of alloc(paused=True): all or none. Returns the bytes released.
+                     contents: ContentsLike | None = None, stream: Any = None) -> int:
+        """Takes the memory of parts of blocks of alloc(paused=True): all or none. Returns the bytes given back.
 
-        Each part is an (address, size) of whole pages of 2 MiB, and of whole pieces of what was taken at once.
+        Each part is an (address, size) of whole pages of 2 MiB, and of whole pieces of what was taken at once. Where
+        contents are dropped, the pages stay until somebody wants them; trim() returns them to the driver. stream: what
+        is queued there may still use them, and the call does not wait; None: it waits for the device.
         """
-        return self._in_parts(native.gmm_pause, ranges, force=force, contents=contents)
+        return self._in_parts(native.gmm_pause, ranges, stream, force=force, contents=contents)
 
-    def _in_parts(self, function, ranges, zero=False, **options):
+    def _in_parts(self, function, ranges, stream, zero=False, prepare=False, **options):
         context, options = self._options((), **options)
         ranges = list(ranges)  # the library takes an empty list for all memory
-        return function(context, pause_desc(**options, ranges=ranges, zero=zero))[1] if ranges else 0
+        desc = pause_desc(**options, ranges=ranges, zero=zero, prepare=prepare, ordered=stream is not None,
+                          stream=stream_number(as_stream(stream)))
+        return function(context, desc)[1] if ranges else 0
 
     def wait_ready(self, address: Address, size: int, timeout: float | None = None) -> bool:
         """Waits until another caller's resume has made the range usable. False after timeout seconds.

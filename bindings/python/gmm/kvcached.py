@@ -28,7 +28,7 @@ from typing import Any
 
 from gmm._context import Context
 from gmm._core.elastic import PAGE
-from gmm._core.enums import Contents
+from gmm._core.enums import Contents, Kind
 from gmm._core.errors import Error
 from gmm._core.resource import need_cuda
 from gmm._default import context as default_context
@@ -66,6 +66,8 @@ class _Group:
         old = self.mapped.intersection(offsets)
         self.context.pause_ranges(self.ranges(old), contents=Contents.DROP)
         self.mapped -= old
+        with contextlib.suppress(Error):  # other processes may want the memory; what is refused goes another time
+            self.context.trim(kind=Kind.VMM)
 
 
 _groups: dict[int, _Group] = collections.defaultdict(_Group)

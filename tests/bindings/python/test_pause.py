@@ -203,6 +203,11 @@ def test_rows_are_taken_and_given_back(context):
         refused(gmm.InvalidSizeError, lambda: array.take(wrong), match="rows")
     refused(gmm.OverlapError, lambda: array.take([6, 5, 5]), match="row 5 is taken")
     refused(gmm.AlreadyFreedError, lambda: array.give_back([0, 4]), match="row 4 is not")
+    stream = context.stream()
+    assert array.take(96, stream=stream) == array.give_back(96, stream=stream) == page
+    calls = context.stats().backend_calls
+    assert array.take(96, stream=stream) == page and context.stats().backend_calls == calls
+    array.give_back(96)
     context.set_limit(5 * page, tag="rows")
     refused(gmm.LimitExceededError, lambda: array.take(range(8, 80, 8)))
     assert array.take(8) == page and bytes(array[2]) == b"\7" * (3 << 18)

@@ -28,27 +28,30 @@ class Elastic(Array):
     """
 
     def take(self, first: Rows, count: int = 1, *, zero: bool = False, stream: Any = None) -> int:
-        """Gives rows memory: all of them, or none after a failure. Returns the bytes taken from the driver.
+        """Gives rows memory: all of them, or none after a failure. Returns the bytes that have become usable.
 
         first: a row, or several: then `count` rows from each one on. zero: they read as zero; else their contents are
-        undefined. stream: where zeros are written into pages that other rows use; None: the array's, and the call waits
-        for it. InvalidSizeError: a row is outside of the array. OverlapError: a row is taken already.
+        undefined. stream: work that is queued there finds the rows, and the call waits for none; None: it waits for
+        work that may still use their pages. InvalidSizeError: a row is outside of the array. OverlapError: a row is
+        taken already.
         """
         def act(pages, shared):
             for address, size in shared if zero else ():
                 self._queue(native.gmm_fill, (address, 0, size), stream)
-            return self.context.resume_ranges(pages, zero=zero)
+            return self.context.resume_ranges(pages, zero=zero, stream=stream)
 
         return self._change(first, count, True, act)
 
-    def give_back(self, first: Rows, count: int = 1) -> int:
-        """Ends the use of rows, whose contents are lost. Returns the bytes that went back to the driver.
+    def give_back(self, first: Rows, count: int = 1, *, stream: Any = None) -> int:
+        """Ends the use of rows, whose contents are lost. Returns the bytes that nobody uses any more.
 
-        first, count, InvalidSizeError: see take(). AlreadyFreedError: a row is not taken. The call first waits for the
-        device where pages go back. After a failure all rows are as before.
+        The pages stay for the next take() until other memory needs them; Context.trim() returns them to the driver.
+        first, count, InvalidSizeError: see take(). AlreadyFreedError: a row is not taken. stream: work that is queued
+        there may still use the rows; None: the call waits for the device. After a failure all rows are as before.
         """
-        return self._change(first, count, False,
-                            lambda pages, shared: self.context.pause_ranges(pages, contents=Contents.DROP))
+        return self._change(
+            first, count, False,
+            lambda pages, shared: self.context.pause_ranges(pages, contents=Contents.DROP, stream=stream))
 
     def _change(self, first, count, taken, act):
         """Marks rows, and calls act() with the pages that no other row uses and the rows' parts of other pages.
