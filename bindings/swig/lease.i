@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Leases, and the wait for a ticket, whose operation may end with NOT_READY for a lease.
+ * The functions that wait for the server: leases and published memory. The wait for a ticket, whose operation may end
+ * with NOT_READY for a lease.
  */
 
 %{
@@ -29,8 +30,10 @@ static gmm_result gmm_ticket_look(gmm_ticket *ticket, uint64_t timeout_ms, uint6
 }
 %}
 /* Their end is their result, so NOT_READY is an exception. */
-%apply gmm_result GMM_END { gmm_result gmm_lease_list, gmm_result gmm_ticket_look }
+%apply gmm_result GMM_END { gmm_result gmm_lease_list, gmm_result gmm_ticket_look, gmm_result gmm_publish,
+  gmm_result gmm_unpublish, gmm_result gmm_attach, gmm_result gmm_published_list }
 gmm_result gmm_lease_offer_wait(gmm_lease *lease, gmm_tag tag, uint32_t cost);
 gmm_result gmm_ticket_look(gmm_ticket *ticket, uint64_t timeout_ms, uint64_t *bytes, uint32_t *out);
 
+%include <gmm/keep.h>
 %include <gmm/lease.h>

@@ -5,6 +5,7 @@
 
 #include <gmm/context.h>
 #include <gmm/ipc.h>
+#include <gmm/keep.h>
 #include <gmm/lease.h>
 #include <gmm/memory.h>
 #include <gmm/pause.h>

@@ -545,6 +545,8 @@ using backup_desc = detail::zeroed<gmm_backup_desc>;
 using ipc_desc = detail::zeroed<gmm_ipc_desc>;
 using ipc_import_desc = detail::zeroed<gmm_ipc_import_desc>;
 using ipc_fd_desc = detail::zeroed<gmm_ipc_fd_desc>;
+using publish_desc = detail::zeroed<gmm_publish_desc>;
+using attach_desc = detail::zeroed<gmm_attach_desc>;
 
 /* --- Owners ------------------------------------------------------------------------------------------------ */
 
@@ -720,7 +722,7 @@ class imported_ref : public context_handle<void *, gmm_ipc_close> {
   [[nodiscard]] void *data() const noexcept { return named_; }
 };
 
-/** Another process's memory, until the end of the object. context_ref::ipc_import() and ipc_import_fd() make one. */
+/** Another process's memory, until the end of the object. context_ref::ipc_import(), _fd() and attach() make one. */
 class imported : public unique<imported_ref> {
  public:
   using unique::unique;
@@ -891,6 +893,20 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
     return call<gmm_ipc_legacy_info>(gmm_ipc_export_legacy, memory);
   }
 
+  outcome<void> publish(const void *memory, const char *name, const gmm_publish_desc &desc = {}) const {
+    return call<void>(gmm_publish, memory, name, desc);
+  }
+  outcome<void> unpublish(const char *name) const { return call<void>(gmm_unpublish, name); }
+  /** Empty: the context has the claim of the name (GMM_ATTACH_OR_CLAIM). */
+  [[nodiscard]] outcome<imported> attach(const char *name, const gmm_attach_desc &desc = {}) const {
+    return import_by(gmm_attach, name, desc);
+  }
+  /** Ends memory that imported::detach() gave up. */
+  outcome<void> detach_memory(void *memory) const { return call<void>(gmm_detach, memory); }
+  [[nodiscard]] outcome<gmm_published_info> published_list(uint64_t index, uint64_t timeout_ms) const {
+    return call<gmm_published_info>(gmm_published_list, index, timeout_ms);
+  }
+
   /* Limits and counts. A scope without a part is the whole context. */
 
   outcome<void> limit_set(const scope &of, uint64_t bytes) const { return call<void>(gmm_limit_set, of.get(), bytes); }
@@ -924,7 +940,7 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
   outcome<imported> import_by(Function *function, From from, const Desc &desc) const {
     void *memory = nullptr;
     const gmm_result code = function(get(), from, detail::pass(desc), &memory);
-    return detail::give<imported>(code, imported_ref(get(), memory));
+    return detail::give<imported>(code, memory == nullptr ? imported_ref() : imported_ref(get(), memory));
   }
 };
 

@@ -195,7 +195,8 @@ enum {
   GMM_POINTER_DEVICE_ACCESSIBLE = 1u << 1, /**< a device may read and write */
   /** The memory is imported, and its exporter ended or released its context. No process counts the importers now. */
   GMM_POINTER_PEER_GONE = 1u << 2,
-  GMM_POINTER_COMM = 1u << 3 /**< a block of ::GMM_ALLOC_COMM, paused or not */
+  GMM_POINTER_COMM = 1u << 3,     /**< a block of ::GMM_ALLOC_COMM, paused or not */
+  GMM_POINTER_READ_ONLY = 1u << 4 /**< attached with ::GMM_ATTACH_READ_ONLY */
 };
 
 /**

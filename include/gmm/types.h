@@ -91,7 +91,7 @@ enum {
   GMM_ERROR_UNKNOWN_POINTER = -12,   /**< this context did not return the address */
   GMM_ERROR_ALREADY_FREED = -13,     /**< the block was freed before */
   GMM_ERROR_INTERIOR_POINTER = -14,  /**< the address lies inside a block where its start is required */
-  GMM_ERROR_OVERLAP = -15,           /**< the range overlaps one that is pinned differently */
+  GMM_ERROR_OVERLAP = -15,           /**< the range overlaps one that is pinned differently, or taken addresses */
   GMM_ERROR_NOT_PINNED = -16,        /**< no pin starts at this address */
   GMM_ERROR_UNBALANCED = -17,        /**< a pop, end or close without a push, begin or import */
 

@@ -21,6 +21,9 @@
   X(gmm_ticket_info, 40)        \
   X(gmm_backup_desc, 40)        \
   X(gmm_backup_info, 72)        \
+  X(gmm_publish_desc, 16)       \
+  X(gmm_attach_desc, 24)        \
+  X(gmm_published_info, 128)    \
   X(gmm_ipc_desc, 32)           \
   X(gmm_ipc_import_desc, 24)    \
   X(gmm_ipc_fd_desc, 24)        \

@@ -156,6 +156,8 @@ class Backend {
 
   // Addresses only, aligned to kExtentAlignment.
   virtual Status reserve(uint64_t size, void **out) { return lacks("virtual memory management"); }
+  // These addresses. OVERLAP: something lies there.
+  virtual Status reserve_at(void *base, uint64_t size) { return lacks("memory at an address of the caller"); }
   // Takes exactly one reservation, with nothing mapped.
   virtual Status unreserve(void *base, uint64_t size) { return lacks(); }
   // OUT_OF_MEMORY when the location has less memory in all: create() would take handle after handle in vain and leave
@@ -188,6 +190,8 @@ class Backend {
   // Lets `owner` and the devices of `peers` (bit d: device d) read and write. The host may, too, if `owner` is the host
   // backend's or the pages lie on the host.
   virtual Status set_access(void *base, uint64_t size, Device owner, uint32_t peers) { return lacks(); }
+  // Lets `owner` read, and the host as set_access() does.
+  virtual Status set_read_only(void *base, uint64_t size, Device owner) { return lacks(); }
   // Takes the pages of memory that allocate() or map() gave, so that their first use takes none. A backend whose driver
   // has the pages from the start inherits the answer OK.
   virtual Status populate(void *base, uint64_t size) { return Status(); }

@@ -200,6 +200,11 @@ void end_connection(int32_t socket) {
 void Descriptors::close() {
   while (count != 0) close_if_open(each[--count]);
 }
+void Descriptors::take(Descriptors *from) {
+  close();
+  count = std::exchange(from->count, 0);
+  std::copy_n(from->each, count, each);
+}
 
 int64_t send_bytes(int32_t socket, const void *bytes, uint64_t size, const Descriptors *along) {
   iovec part = {const_cast<void *>(bytes), size};

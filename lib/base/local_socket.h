@@ -85,6 +85,7 @@ struct Descriptors : NoCopy {
   Descriptors() = default;
   ~Descriptors() { close(); }
   void close();
+  void take(Descriptors *from);  // in place of its own
 };
 
 // A message is one packet, which goes and comes as a whole. Each function returns its bytes, or an error number below

@@ -27,6 +27,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kDecommitSet, "Decommit set", kOperation, "start and end of the thread that gives idle memory back")    \
   LOCK(kControl, "Control", kOperation, "start and end of threads that serve requests of other processes")     \
   LOCK(kIpcBroker, "IpcBroker", kOperation, "start and end of the broker's thread")                            \
+  LOCK(kKeptLink, "IpcKept link", kOperation, "the start of a thread, and of a server, for published memory")  \
   LOCK(kCaptureHeaps, "CaptureHeaps", kOperation, "the list of capture heaps, and the end of one")             \
   LOCK(kMakeHeap, "Context make heap", kOperation, "the first allocation of a kind, device and tag")           \
   LOCK(kPauser, "Pauser", kOperation, "the claim of tags: a pause, a resume, a discard of kept contents")      \
@@ -55,6 +56,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kLease, "Lease", kBrief, "the states of a lease, and what its threads tell each other")                 \
   LOCK(kWatchers, "Watchers", kBrief, "the list of watchers and what they are asked")                          \
   LOCK(kIpcSettings, "IpcSettings", kBrief, "the policy")                                                      \
+  LOCK(kKept, "IpcKept", kBrief, "what this context publishes and attaches")                                   \
   LOCK(kIpcImports, "IpcImports", kBrief, "the table of imports")                                              \
   LOCK(kIpcConnections, "PeerServer connections", kBrief, "the importers that another thread ends")            \
   LOCK(kBackupSettings, "BackupSettings", kBrief, "limits and the folder")                                     \

@@ -223,6 +223,16 @@ Status reserve(uint64_t size, uint64_t alignment, void **out) {
   return Status();
 }
 
+Status reserve_free(void *base, uint64_t size) {
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+  void *const memory = mmap(base, size, PROT_NONE, kFlags, -1, 0);
+  if (memory == base) return Status();
+  const bool is_taken = memory != MAP_FAILED || errno == EEXIST;  // before Linux 4.17 it is put elsewhere
+  if (memory != MAP_FAILED) munmap(memory, size);
+  if (!is_taken) return map_failed("Reserving addresses", size, errno);
+  return fail(GMM_ERROR_OVERLAP, "Something lies in the %" PRIu64 " bytes of addresses from %p on.", size, base);
+}
+
 Status map_file_at(void *base, uint64_t size, int32_t fd, uint64_t offset, Access access) {
   const int protection = protection_of(access);
   if (mmap(base, size, protection, MAP_SHARED | MAP_FIXED, fd, static_cast<off_t>(offset)) == MAP_FAILED) {

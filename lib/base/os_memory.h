@@ -53,6 +53,8 @@ int seal_against_shrinking(int32_t fd);
 // --- Address ranges -------------------------------------------------------------------------------------
 // Reserves addresses only, without access, memory or commit charge. `alignment` is a power of two.
 Status reserve(uint64_t size, uint64_t alignment, void **out);
+// reserve() of these addresses. OVERLAP: some of them are taken.
+Status reserve_free(void *base, uint64_t size);
 // Maps `size` bytes of the file from the offset on, shared, over the reserved range [base, base + size).
 Status map_file_at(void *base, uint64_t size, int32_t fd, uint64_t offset, Access access);
 // Replaces [base, base + size) by reserved addresses. A file's pages end with its last mapping and descriptor.

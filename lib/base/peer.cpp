@@ -23,7 +23,8 @@ PeerState Peer::state() const {
   if (::poll(looked, 2, 0) <= 0) return PeerState::kAlive;  // poll() ignores descriptors of -1
   if (looked[0].revents != 0) {
     char byte = 0;
-    if (::recv(connection, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1) return PeerState::kRevoked;
+    if (::recv(connection, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1)
+      return byte == kRevocation ? PeerState::kRevoked : PeerState::kAlive;
   }
   return PeerState::kGone;
 }

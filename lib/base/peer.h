@@ -9,10 +9,11 @@ namespace gmm {
 
 enum class PeerState { kAlive, kGone, kRevoked };
 
-// Two descriptors: a connection, and the process itself (pidfd). The other side writes to the connection only to revoke
-// memory. The connection alone does not tell the end of the process, because a child of it may have inherited the other
-// end. -1: there is no such descriptor.
+// Two descriptors: a connection, and the process itself (pidfd). The other side writes a byte to the connection to
+// revoke memory, and the server of published memory also messages. The connection alone does not tell the end of the
+// process, because a child of it may have inherited the other end. -1: there is no such descriptor.
 struct Peer {
+  static constexpr char kRevocation = 'R';
   int32_t connection = -1;
   int32_t process = -1;
 

@@ -36,6 +36,7 @@ static struct {
   gmm_compact_info compacted;
   gmm_lease_info lease_info;
   gmm_lease_entry_info entry;
+  gmm_published_info published;
   gmm_backup_info backup_info;
 } marked, marked_before;
 
@@ -348,7 +349,7 @@ static void prepare(void) {
   } sizes[] = {SIZE_OF(legacy),        SIZE_OF(file),       SIZE_OF(context_info), SIZE_OF(device_info),
                SIZE_OF(pointer_info),  SIZE_OF(tag_info),   SIZE_OF(statistics),   SIZE_OF(ticket_info),
                SIZE_OF(snapshot_info), SIZE_OF(block_info), SIZE_OF(extent_info),  SIZE_OF(compacted),
-               SIZE_OF(lease_info),    SIZE_OF(entry),      SIZE_OF(backup_info)};
+               SIZE_OF(lease_info),    SIZE_OF(entry),      SIZE_OF(backup_info),  SIZE_OF(published)};
   for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; ++i) *sizes[i].field = sizes[i].size;
   for (unsigned i = 0; i < sizeof garbage.bytes; ++i) garbage.bytes[i] = (uint8_t)(i * 37 + 11);
   kind = has_kind(GMM_KIND_VMM) ? GMM_KIND_VMM : GMM_KIND_DEVICE;

@@ -49,7 +49,7 @@ static struct {
   gmm_stream used;    // that heaps used which are held up now, or NULL
   gmm_ticket *ticket, *waiting[2];
   gmm_context *unreleased;
-  void *imported[2];      // other mappings than the exporter's own; the last close of one waits for the device
+  void *imported[3];      // other mappings than the exporter's own; the last close of one waits for the device
   gmm_ipc_handle handle;  // of the block, when others can import it
   bool is_exported;
   second_process exporter;         // a living one
@@ -313,6 +313,17 @@ SCENARIO(exports) {
   STEP(gmm_ipc_export_legacy, context, block, &legacy);
   STEP(gmm_free, context, block, world.stream);
 }
+SCENARIO(published_memory) {
+  if (!world.is_exported) return;
+  STEP(gmm_publish, context, world.block, "step", DESC(publish_desc, .timeout_ms = 60000));
+  STEP(gmm_attach, context, "step", DESC(attach_desc, .timeout_ms = 60000), &world.imported[2]);
+  STEP(gmm_published_list, context, 0, 60000, DESC(published_info));
+  STEP(gmm_unpublish, context, "step");
+  note(FN_gmm_detach);
+  if ((world.held & DEVICE_WORK) != 0) return;
+  STEP(gmm_detach, context, world.imported[2]);
+  world.imported[2] = NULL;
+}
 SCENARIO(shared_events) {
   gmm_event *event = NULL, *same = NULL;
   gmm_ipc_handle handle;
@@ -505,7 +516,7 @@ static void tear_down(void) {
   CHECK_EQUAL(atomic_load(&world.steps), scenario_count);
   CHECK_EQUAL(atomic_load(&world.failures), 0);
   for (unsigned i = 0; i < 2; ++i) OK(gmm_ticket_destroy(world.waiting[i]));
-  for (unsigned i = 0; i < 2; ++i)
+  for (unsigned i = 0; i < 3; ++i)
     if (world.imported[i] != NULL) OK(gmm_ipc_close(context, world.imported[i]));
   if (world.unreleased != NULL) OK(gmm_context_release(world.unreleased));
   CHECK(resume_of(world.kept_tag) >= 0);

@@ -598,6 +598,14 @@ void memory_is_shared_by_descriptor() {
     const gmm::imported mapped = MUST(context.ipc_import_fd(fd.fd, of));
     CHECK(mapped.data() != nullptr && MUST(context.stats_query()).imported_bytes > 0);
   }
+  MUST(context.publish(block.data(), "of gmm_hpp_test"));
+  CHECK(MUST(context.attach("of gmm_hpp_test")).data() != nullptr);
+  gmm::attach_desc claim;
+  claim.flags = GMM_ATTACH_OR_CLAIM;
+  CHECK(!MUST(context.attach("another of gmm_hpp_test", claim)));
+  CHECK(MUST(context.published_list(0, 60000)).entry_count != 0);
+  MUST(context.unpublish("of gmm_hpp_test"));
+  FAILS(context.detach_memory(block.data()), GMM_ERROR_UNKNOWN_POINTER);
   CHECK_EQUAL(close(fd.fd), 0);
   CHECK_EQUAL(MUST(context.stats_query()).imported_bytes, 0);
   FAILS(context.ipc_import(gmm_ipc_handle{}), GMM_ERROR_IPC_INVALID_HANDLE);

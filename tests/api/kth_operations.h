@@ -262,6 +262,7 @@ static void prepare_import_fd(void) {
   made.block = FILLED_ALONE(5000, GMM_TAG_CURRENT, 6);
   MUST(export_fd(current->exported_as));
 }
+static void prepare_publishing(void) { made.block = FILLED_ALONE(5000, GMM_TAG_CURRENT, 6); }
 static void prepare_close_fd(void) {
   prepare_import_fd();
   MUST(import_fd());
@@ -300,6 +301,26 @@ static void not_imported(void) { CHECK(made.imported == NULL); }
 static void is_imported(void) {
   CHECK_EQUAL(query(made.imported).state, GMM_STATE_IMPORTED);
   CHECK_PATTERN(made.imported, 5000, 6);
+}
+static uint64_t published_names(void) {
+  gmm_published_info entry = {.struct_size = sizeof entry};
+  return gmm_published_list(context, 0, 60000, &entry) < 0 ? 0 : entry.entry_count;
+}
+static void not_published(void) { CHECK_EQUAL(published_names(), 0); }
+static void is_published(void) {
+  CHECK_EQUAL(published_names(), 1);
+  OK(gmm_unpublish(context, "kth"));
+}
+static void prepare_attach(void) {
+  prepare_publishing();
+  MUST(gmm_publish(context, made.block, "kth", NULL));
+}
+static gmm_result attach(void) {
+  return gmm_attach(context, "kth", DESC(attach_desc, .flags = GMM_ATTACH_READ_ONLY), &made.imported);
+}
+static void is_attached(void) {
+  is_imported();
+  OK(gmm_unpublish(context, "kth"));
 }
 static void prepare_close(void) {
   prepare_import();

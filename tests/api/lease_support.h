@@ -7,13 +7,15 @@
 
 #include "../support/gmm_test.h"
 
+#ifndef CARD_MIB
 #define CARD_MIB 16
+#endif
 static const uint64_t CARD = CARD_MIB * MIB;
-static const uint64_t PART = 10 * MIB;  // of the device: two do not fit
+__attribute__((unused)) static const uint64_t PART = 10 * MIB;  // of the device: two do not fit
 static char folder[64];
 
 // Bytes beyond the offered tags; 0: none.
-static gmm_result request_of(gmm_lease *lease, uint64_t bytes, uint64_t timeout_ms) {
+__attribute__((unused)) static gmm_result request_of(gmm_lease *lease, uint64_t bytes, uint64_t timeout_ms) {
   const gmm_lease_amount amount = {.device = device, .bytes = bytes};
   return gmm_lease_request(
       lease, DESC(lease_request_desc, .amounts = &amount, .amount_count = bytes != 0 ? 1 : 0, .timeout_ms = timeout_ms),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server of leases: message 0 is a report, message 1 is a question.
+// The server of the machine: message 0 is a report, 1 is a question about leases, 2 publishes memory, 3 attaches it.
 #include <sys/time.h>
 
 #include <thread>
@@ -24,8 +24,17 @@ LeaseReport good_report() {
   return report;
 }
 
+KeepRequest good_request(KeepVerb verb) {
+  KeepRequest request;
+  request.verb = verb;
+  request.name[0] = 'f';
+  request.memory.extents = 1;
+  request.memory.size = request.memory.block_size = request.memory.sizes[0] = kExtentAlignment;
+  return request;
+}
+
 struct Target {
-  static constexpr size_t kAnswerSize = sizeof(LeaseCommand);
+  static constexpr size_t kAnswerSize = sizeof(KeepAnswer);
   FuzzFolder place;
   int32_t folder = -1;
   const IpcPolicy policy;  // lives as long as the server
@@ -47,7 +56,8 @@ struct Target {
   }
   int connect() const { return place.connect_to(kServeSocket); }
   std::vector<uint8_t> message(unsigned which) const {
-    return which % 2 == 0 ? bytes_of(good_report()) : bytes_of(LeaseQuestion());
+    if (which >= 2) return bytes_of(good_request(which == 2 ? KeepVerb::kRestoreReader : KeepVerb::kClaim));
+    return which == 0 ? bytes_of(good_report()) : bytes_of(LeaseQuestion());
   }
   // A request of a device of its own is granted, and a question is answered.
   void check_service() const {
@@ -69,8 +79,15 @@ struct Target {
     LeaseEntry entry;
     ::send(asking, &question, sizeof question, MSG_NOSIGNAL);
     require(::recv(asking, &entry, sizeof entry, MSG_WAITALL) == sizeof entry && entry.info.entry_count != 0);
-    ::close(fd);
     ::close(asking);
+    const int listing = connect();
+    ::setsockopt(listing, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const KeepRequest list;
+    KeepAnswer answer;
+    ::send(listing, &list, sizeof list, MSG_NOSIGNAL);
+    require(::recv(listing, &answer, sizeof answer, MSG_WAITALL) == sizeof answer && answer.count == 0);
+    ::close(listing);
+    ::close(fd);
   }
 };
 

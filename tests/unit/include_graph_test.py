@@ -19,7 +19,8 @@ TABLE_OF_VARIABLES = ("base/environment.def", "base/environment.h")
 # The preload library has a copy of these inside too: its locks have ranks. Its hooks are functions of CUDA's driver.
 IN_PRELOAD = ("base/lock.h", "backend/gpu/driver_api.h")
 # The server has a copy of base inside, and of the parts of the engine that it shares with its clients.
-SERVER_MAY = ("engine/lease/messages.h", "engine/ipc/directory.h", "engine/ipc/peer_server.h", "engine/ipc/policy.h")
+SERVER_MAY = ("engine/lease/messages.h", "engine/ipc/directory.h", "engine/ipc/keep_messages.h",
+              "engine/ipc/peer_server.h", "engine/ipc/policy.h")
 # Made by the build, in the build folder.
 GENERATED = ("help.h", "page.h", "find_zeros_ptx.h")
 # The engine, the interface and the portable part of base include these in angle brackets: headers of the C++ standard

@@ -277,13 +277,24 @@ class GpuBackend final : public Backend {
 
   // --- Virtual memory management -------------------------------------------------------------------------------------
 
-  Status reserve(uint64_t size, void **out) override {
+  Status reserve(uint64_t size, void **out) override { return reserve(size, nullptr, out); }
+  Status reserve_at(void *base, uint64_t size) override {
+    void *got = nullptr;
+    GMM_TRY(reserve(size, base, &got));
+    if (got == base) return Status();
+    GMM_TRY(unreserve(got, size));
+    return fail(GMM_ERROR_OVERLAP, "The driver does not give the %" PRIu64 " bytes of addresses from %p on.", size,
+                base);
+  }
+
+  // `wish`: where the driver tries first.
+  Status reserve(uint64_t size, void *wish, void **out) {
     uint64_t alignment = kExtentAlignment;
     for (uint32_t i = 0; i < devices_.count(); ++i)
       if (devices_[i].comm_granularity > alignment && size % devices_[i].comm_granularity == 0)
         alignment = devices_[i].comm_granularity;
     CUdeviceptr address = 0;
-    GMM_TRY(prefix(GMM_CUDA_COUNTED_IN(anywhere(), cuMemAddressReserve, &address, size, alignment, 0, 0),
+    GMM_TRY(prefix(GMM_CUDA_COUNTED_IN(anywhere(), cuMemAddressReserve, &address, size, alignment, to_driver(wish), 0),
                    "Reserving %" PRIu64 " bytes of addresses: ", size));
     *out = from_driver(address);
     return Status();
@@ -422,6 +433,11 @@ class GpuBackend final : public Backend {
     return prefix(in(anywhere(), [&] { return give_access(base, size, owner, peers); }),
                   "Giving device %d and peers %#x access to %" PRIu64 " bytes at %p: ", owner.ordinal, peers, size,
                   base);
+  }
+
+  Status set_read_only(void *base, uint64_t size, Device owner) override {
+    return prefix(in(anywhere(), [&] { return give_access(base, size, owner, 0, CU_MEM_ACCESS_FLAGS_PROT_READ); }),
+                  "Letting device %d read %" PRIu64 " bytes at %p: ", owner.ordinal, size, base);
   }
 
   Status export_fd(PhysicalHandle handle, int32_t *fd) override {
@@ -982,14 +998,13 @@ class GpuBackend final : public Backend {
     return status;
   }
 
-  Status give_access(void *base, uint64_t size, Device owner, uint32_t peers) {
+  Status give_access(void *base, uint64_t size, Device owner, uint32_t peers,
+                     CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
     bool on_host = owner.is_host();
     if (!on_host && host_pages_.load(std::memory_order_acquire)) GMM_TRY(pages_on_host(base, &on_host));
     CUmemAccessDesc access[Devices::kMost + 1] = {};
     uint32_t count = 0;
-    const auto add = [&](CUmemLocationType type, int id) {
-      access[count++] = {{type, id}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    };
+    const auto add = [&](CUmemLocationType type, int id) { access[count++] = {{type, id}, flags}; };
     for (uint32_t i = 0; i < devices_.count(); ++i) {
       // If all devices are meant, those without VMM are left out. A device without VMM that was named is an error.
       const bool is_wanted =

@@ -175,6 +175,7 @@ GMM_HIP_FUNCTIONS(GMM_HIP_TYPE, GMM_HIP_TYPE)
   NUMBER(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, hipMemHandleTypePosixFileDescriptor)                              \
   NUMBER(CU_MEM_ALLOC_GRANULARITY_MINIMUM, hipMemAllocationGranularityMinimum)                                       \
   NUMBER(CU_MEM_ALLOC_GRANULARITY_RECOMMENDED, hipMemAllocationGranularityRecommended)                               \
+  NUMBER(CU_MEM_ACCESS_FLAGS_PROT_READ, hipMemAccessFlagsProtRead)                                                   \
   NUMBER(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, hipMemAccessFlagsProtReadWrite)                                         \
   NUMBER(CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, hipMemRangeHandleTypeDmaBufFd)                                         \
   NUMBER(CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD, hipExternalMemoryHandleTypeOpaqueFd)                              \

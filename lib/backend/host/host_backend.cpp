@@ -178,6 +178,11 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
                                       : os::reserve(size, kExtentAlignment, out));
   }
 
+  Status reserve_at(void *base, uint64_t size) override {
+    if (options_.is_strict) return Backend::reserve_at(base, size);
+    return counted(os::reserve_free(base, size));
+  }
+
   Status unreserve(void *base, uint64_t size) override {
     return counted(options_.is_strict ? views_.unreserve(base, size) : os::unmap(base, size));
   }
@@ -227,8 +232,10 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
   }
 
   Status set_access(void *base, uint64_t size, Device owner, uint32_t) override {
-    const bool is_programs = !options_.is_strict || owner.is_host();
-    return counted(is_programs ? os::set_access(base, size, os::Access::kReadWrite) : Status());
+    return give_access(base, size, owner, os::Access::kReadWrite);
+  }
+  Status set_read_only(void *base, uint64_t size, Device owner) override {
+    return give_access(base, size, owner, os::Access::kRead);
   }
 
   Status populate(void *base, uint64_t size) override { return os::populate_pages(views_.own(base), size); }
@@ -396,6 +403,10 @@ class HostBackend final : public StreamBackend<HostStreamTable, HostStream> {
   friend class HostAllocator;
   ~HostBackend() = default;
 
+  Status give_access(void *base, uint64_t size, Device owner, os::Access access) {
+    const bool is_programs = !options_.is_strict || owner.is_host();
+    return counted(is_programs ? os::set_access(base, size, access) : Status());
+  }
   Status counted(Status status) {
     if (status.ok()) count_call();
     return status;

@@ -110,6 +110,11 @@ void print_entry(const gmm_lease_entry_info &entry) {
   std::printf("\n");
 }
 
+void print_published(const gmm_published_info &entry) {
+  std::printf("%-20s process %-8" PRId32 " published, generation %" PRIu64 ", %.1f MiB, %" PRIu32 " readers\n",
+              entry.name, entry.process, entry.generation, static_cast<double>(entry.size) / 1048576, entry.readers);
+}
+
 int print_status(const Options &options) {
   gmm_context_desc desc = {};
   desc.struct_size = sizeof desc;
@@ -130,6 +135,13 @@ int print_status(const Options &options) {
       std::printf("server %" PRIu64 ", process %" PRId32 ", leases by device: %" PRIu64 "\n", entry.server,
                   entry.server_process, entry.entry_count);
     if (result == GMM_OK) print_entry(entry);
+  }
+  if (result >= 0) result = GMM_OK;
+  for (uint64_t i = 0; result == GMM_OK; ++i) {
+    gmm_published_info entry = {};
+    entry.struct_size = sizeof entry;
+    result = gmm_published_list(context, i, kStatusMs, &entry);
+    if (result == GMM_OK) print_published(entry);
   }
   if (result < 0) report("serve", result);
   gmm_context_release(context);

@@ -8,9 +8,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/spawn.h"
-#include "engine/ipc/directory.h"
-
 using namespace gmm;
 
 namespace {
@@ -18,21 +15,10 @@ namespace {
 // The calling thread is inside a lease's `asked`.
 constinit thread_local bool t_is_asked = false;
 
-constexpr uint64_t kMostRetryMs = 500;    // between tries to connect
-constexpr uint64_t kStartAgainMs = 1000;  // between tries to start a server
 constexpr uint64_t kReapAgainMs = 20;
 constexpr uint64_t kAgainMs = 20;                         // between tries to measure
 constexpr uint64_t kMostShortMs = 500;                    // between tries to resume
 constexpr uint64_t kMostWaitMs = 60'000, kCancelMs = 20;  // between looks at the time, and at a ticket
-
-// A connection to a server of a permitted user; *out is -1. 0 or the system's error number.
-int connect_server(int32_t directory, const IpcPolicy &policy, int32_t *out, PeerUser *peer) {
-  int error = os::make_socket(out);
-  if (error == 0) error = os::connect_socket(*out, directory, kServeSocket);
-  if (error == 0) error = check_peer_user(*out, policy, peer);
-  if (error != 0 && *out >= 0) os::close_socket(std::exchange(*out, -1));
-  return error;
-}
 
 }  // namespace
 
@@ -51,7 +37,6 @@ gmm_lease::gmm_lease(Context &of, const gmm_lease_desc &checked, uint64_t identi
 gmm_lease::~gmm_lease() {
   for (const Offer &offer : offers_) end_offer(offer);
   poller_.close();
-  if (directory_ >= 0) os::close_socket(directory_);
 }
 
 Status gmm_lease::create(Context &context, const gmm_lease_desc &desc, gmm_lease **out) {
@@ -70,7 +55,7 @@ Status gmm_lease::create(Context &context, const gmm_lease_desc &desc, gmm_lease
 }
 
 Status gmm_lease::begin() {
-  GMM_TRY(ipc_directory_open_own(&directory_, folder_, context.ipc().policy()));
+  GMM_TRY(link_.open(context.ipc().policy()));
   if (const int error = poller_.open(); error != 0) return system_failure(error, "gmm_lease_create(): epoll");
   const int error = start_thread(&thread_, ThreadSignals::kNone, thread_entry<gmm_lease, &gmm_lease::run>, this);
   return error == 0 ? Status() : system_failure(error, "gmm_lease_create(): pthread_create");
@@ -173,8 +158,8 @@ Status gmm_lease::no_grant(const Patience &patience) {
   if (counts_.server != 0)
     std::snprintf(why, sizeof why, "%s", member_.text()[0] != 0 ? member_.text() : "The server has not said why.");
   else
-    std::snprintf(why, sizeof why, "No server answers in %s%s%s%s. Start one by the command `gmm serve`.", folder_,
-                  start_error_ == 0 ? "" : ", and the command gmm could not be started: ",
+    std::snprintf(why, sizeof why, "No server answers in %s%s%s%s. Start one by the command `gmm serve`.",
+                  link_.folder(), start_error_ == 0 ? "" : ", and the command gmm could not be started: ",
                   start_error_ == 0 ? "" : ErrorText(start_error_).text,
                   start_error_ == ENOENT ? " beside the library or on PATH" : "");
   return fail(GMM_ERROR_NOT_READY, "gmm_lease_request(): the lease \"%s\" had no grant in %" PRIu64 " ms. %s", name_,
@@ -341,7 +326,7 @@ void gmm_lease::run() {
         break;
       case Act::kWait:
         if (socket_ < 0) next.until = std::min(next.until, retry_at_);
-        if (!reap_starter()) next.until = std::min(next.until, monotonic_ms() + kReapAgainMs);
+        if (!link_.reap_starter()) next.until = std::min(next.until, monotonic_ms() + kReapAgainMs);
         if (void *keys[os::SocketPoller::kMost]; poller_.wait_until(next.until, keys) != 0) receive();
         break;
     }
@@ -350,15 +335,18 @@ void gmm_lease::run() {
 }
 
 void gmm_lease::retry_later() {
-  retry_ms_ = std::min(retry_ms_ * 2, kMostRetryMs);
+  retry_ms_ = std::min(retry_ms_ * 2, ServeLink::kMostRetryMs);
   retry_at_ = monotonic_ms() + retry_ms_;
 }
 
 bool gmm_lease::connect() {
   MessageGuard message_guard;
   PeerUser peer;
-  const int error = connect_server(directory_, context.ipc().policy(), &socket_, &peer);
-  if (error == ENOENT || error == ECONNREFUSED) start_server();
+  const int error = link_.connect(true, &socket_, &peer);
+  {
+    LockGuard guard(mutex_);
+    start_error_ = link_.start_error();
+  }
   if (error != 0) return false;
   if (poller_.add(socket_, &socket_) != 0) {
     disconnect();
@@ -369,30 +357,6 @@ bool gmm_lease::connect() {
   member_.connected();
   counts_.server_process = peer.process;
   return true;
-}
-
-// If several processes start one, the lock of the folder decides.
-void gmm_lease::start_server() {
-  if (!reap_starter() || monotonic_ms() < start_at_) return;
-  start_at_ = monotonic_ms() + kStartAgainMs;
-  const IpcPolicy &policy = context.ipc().policy();
-  const char *words[8 + 2 * IpcPolicy::kMaxUsers] = {"gmm", "serve", "--on-demand", "--folder", folder_};
-  char users[IpcPolicy::kMaxUsers][12];
-  for (uint32_t i = 0; i < policy.user_count; ++i) {
-    std::snprintf(users[i], sizeof users[i], "%u", policy.users[i]);
-    words[5 + 2 * i] = "--user";
-    words[6 + 2 * i] = users[i];
-  }
-  const int error = os::start_command(words, &starter_);
-  if (error != 0) starter_ = 0;
-  LockGuard guard(mutex_);
-  start_error_ = error;
-}
-
-// The starter ends as soon as its child goes on by itself. False: it has not ended yet.
-bool gmm_lease::reap_starter() {
-  if (starter_ != 0 && os::has_program_ended(starter_)) starter_ = 0;
-  return starter_ == 0;
 }
 
 void gmm_lease::disconnect() {
@@ -419,7 +383,7 @@ void gmm_lease::receive() {
     if (got == -EAGAIN) return;
     if (got <= 0) return disconnect();
     if (got != sizeof incoming || !incoming.header.is(ServeKind::kLeaseCommand) || incoming.devices > kLeaseDevices) {
-      context.core().log.write(LogLevel::kWarning, "lease: the server in %s is of another version", folder_);
+      context.core().log.write(LogLevel::kWarning, "lease: the server in %s is of another version", link_.folder());
       return disconnect();
     }
     has_command_ = true;
@@ -508,14 +472,13 @@ void gmm_lease::ask() {
 // --- The list --------------------------------------------------------------------------------------------------------
 
 Status gmm_lease::list(Context &context, uint64_t index, uint64_t timeout_ms, gmm_lease_entry_info *out) {
-  int32_t directory = -1, socket = -1;
-  char folder[kIpcPathSize];
-  GMM_TRY(ipc_directory_open_own(&directory, folder, context.ipc().policy()));
+  int32_t socket = -1;
+  ServeLink link;
+  GMM_TRY(link.open(context.ipc().policy()));
   PeerUser peer;
-  int error = connect_server(directory, context.ipc().policy(), &socket, &peer);
-  os::close_socket(directory);
+  int error = link.connect(false, &socket, &peer);
   if (error != 0)
-    return fail(GMM_ERROR_NOT_READY, "gmm_lease_list(): no server runs in %s: nobody has a lease.", folder);
+    return fail(GMM_ERROR_NOT_READY, "gmm_lease_list(): no server runs in %s: nobody has a lease.", link.folder());
   LeaseQuestion question;
   question.index = index;
   LeaseEntry entry;
@@ -525,8 +488,8 @@ Status gmm_lease::list(Context &context, uint64_t index, uint64_t timeout_ms, gm
     error = EPIPE;
   os::close_socket(socket);
   if (error != 0 || !entry.header.is(ServeKind::kLeaseEntry))
-    return fail(GMM_ERROR_NOT_READY, "gmm_lease_list(): the server in %s gave no answer in %" PRIu64 " ms.", folder,
-                timeout_ms);
+    return fail(GMM_ERROR_NOT_READY, "gmm_lease_list(): the server in %s gave no answer in %" PRIu64 " ms.",
+                link.folder(), timeout_ms);
   entry.info.name[sizeof entry.info.name - 1] = 0;
   *out = entry.info;
   out->server_process = peer.process;

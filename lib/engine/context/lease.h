@@ -20,6 +20,7 @@
 #include "base/process.h"
 #include "base/thread.h"
 #include "engine/context/context.h"
+#include "engine/ipc/serve_link.h"
 #include "engine/lease/member.h"
 
 namespace gmm {
@@ -80,8 +81,6 @@ struct gmm_lease {
   gmm::Status begin();
   void run();
   bool connect();
-  void start_server();
-  bool reap_starter();
   void disconnect();
   void retry_later();
   void receive();
@@ -102,10 +101,9 @@ struct gmm_lease {
 
   // The thread's own.
   gmm::os::SocketPoller poller_;
-  char folder_[gmm::kIpcPathSize] = {};  // of the server's socket
-  int32_t directory_ = -1, socket_ = -1;
-  int32_t starter_ = 0;  // the process that starts a server; 0: none
-  uint64_t retry_at_ = 0, retry_ms_ = 1, start_at_ = 0;
+  gmm::ServeLink link_;
+  int32_t socket_ = -1;
+  uint64_t retry_at_ = 0, retry_ms_ = 1;
   bool has_command_ = false;  // one came on this connection
   gmm::Thread thread_;
   bool is_used_[gmm::kMaxDevices] = {};     // devices on which the context held or wanted memory

@@ -83,6 +83,7 @@ bool Context::query_other(const void *address, gmm_pointer_info *out) {
   const PeerState state = IpcImports::state(range);
   out->state = state == PeerState::kRevoked ? GMM_STATE_REVOKED : GMM_STATE_IMPORTED;
   if (state == PeerState::kGone) out->flags |= GMM_POINTER_PEER_GONE;
+  if (IpcImports::is_read_only(range)) out->flags |= GMM_POINTER_READ_ONLY;
   out->allocation_base = reinterpret_cast<void *>(range.base);
   out->allocation_size = range.size;
   Range block;

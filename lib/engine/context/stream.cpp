@@ -31,7 +31,7 @@ bool is_usable(const Context &context, const void *memory, uint64_t size) {
 }
 
 // A range of a block or import must lie in it and be active. Ordinary memory is the caller's responsibility.
-Status check_operand(Context &context, const void *memory, uint64_t size, const char *operation) {
+Status check_operand(Context &context, const void *memory, uint64_t size, bool writes, const char *operation) {
   Block block;
   if (!find_block(context.core(), memory, &block)) {
     const IpcImports &imports = context.ipc().imports;
@@ -41,7 +41,7 @@ Status check_operand(Context &context, const void *memory, uint64_t size, const 
       return fail(GMM_ERROR_ALREADY_FREED, "%s(%p): the block was freed; pass an address in a live one.", operation,
                   memory);
     if (!imports.find(memory, &range)) return Status();
-    GMM_TRY(imports.check_operand(range, memory, size, operation));
+    GMM_TRY(imports.check_operand(range, memory, size, writes, operation));
     if (!is_own || is_usable(context, memory, size)) return Status();
     return fail(GMM_ERROR_PAUSED, "%s(%p): the block is paused; resume its tag first.", operation, memory);
   }
@@ -124,15 +124,15 @@ Status Context::destroy_stream(gmm_stream stream) {
 }
 
 Status Context::copy(void *destination, const void *source, uint64_t size, gmm_stream stream) {
-  GMM_TRY(check_operand(*this, destination, size, "gmm_copy"));
-  GMM_TRY(check_operand(*this, source, size, "gmm_copy"));
+  GMM_TRY(check_operand(*this, destination, size, true, "gmm_copy"));
+  GMM_TRY(check_operand(*this, source, size, false, "gmm_copy"));
   Device device;
   GMM_TRY(copy_device(*this, destination, source, &device));
   return core_.backend->copy(device, stream, destination, source, size);
 }
 
 Status Context::fill(void *destination, uint8_t value, uint64_t size, gmm_stream stream) {
-  GMM_TRY(check_operand(*this, destination, size, "gmm_fill"));
+  GMM_TRY(check_operand(*this, destination, size, true, "gmm_fill"));
   return core_.backend->fill(place_of(*this, destination).device, stream, destination, value, size);
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/os_memory.h"
+#include "base/peer.h"
 #include "base/process.h"
 
 namespace gmm {
@@ -121,7 +122,7 @@ void IpcBroker::end_importers(uint64_t export_id, bool is_revoked) {
     if (static_cast<Importer *>(connection)->allocation != export_id) continue;
     // The only byte after a reply, so there is space for it. It stays in the importer's socket after this side is
     // closed (Peer::state()).
-    if (is_revoked) os::send_bytes(connection->socket, "R", 1);
+    if (is_revoked) os::send_bytes(connection->socket, &Peer::kRevocation, 1);
     os::shut_connection(connection->socket);
   }
 }

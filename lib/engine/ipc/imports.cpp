@@ -12,10 +12,11 @@
 namespace gmm {
 namespace {
 
-// The value of a mapping's range: the kind in bits 0 to 2, the legacy route in bit 3, the device in bits 4 to 11, and
-// the two descriptors of the exporter, each plus 1, in 26 bits each. A query while another thread closes the last
-// import may read closed descriptors; so may any other use of memory that is being freed.
-constexpr uint64_t kLegacyBit = 1u << 3;
+// The value of a mapping's range: the kind in bits 0 to 2, the legacy route in bit 3, the device in bits 4 to 10,
+// whether it is read-only in bit 11, and the two descriptors of the exporter, each plus 1, in 26 bits each. A query
+// while another thread closes the last import may read closed descriptors; so may any other use of memory that is being
+// freed.
+constexpr uint64_t kLegacyBit = 1u << 3, kReadOnlyBit = 1u << 11;
 constexpr unsigned kConnectionShift = 12, kProcessShift = 38;
 constexpr uint64_t kFdMask = (1u << 26) - 1;
 
@@ -27,14 +28,18 @@ uint64_t fd_bits(const Peer &peer) {
 Range range_of(const IpcMapping &mapping) {
   return Range{reinterpret_cast<uint64_t>(mapping.base()), mapping.size(),
                static_cast<uint64_t>(mapping.kind()) | static_cast<uint64_t>(mapping.device().ordinal) << 4 |
-                   (mapping.is_legacy() ? kLegacyBit : 0) | fd_bits(mapping.connection().peer)};
+                   (mapping.is_legacy() ? kLegacyBit : 0) | (mapping.is_read_only() ? kReadOnlyBit : 0) |
+                   fd_bits(mapping.connection().peer)};
 }
 
 }  // namespace
 
+int32_t IpcImports::connection(const Range &range) {
+  return static_cast<int32_t>(range.value >> kConnectionShift & kFdMask) - 1;
+}
+
 PeerState IpcImports::state(const Range &range) {
-  const auto fd = [&](unsigned shift) { return static_cast<int32_t>(range.value >> shift & kFdMask) - 1; };
-  const Peer peer{fd(kConnectionShift), fd(kProcessShift)};
+  const Peer peer{connection(range), static_cast<int32_t>(range.value >> kProcessShift & kFdMask) - 1};
   return peer.connection < 0 ? PeerState::kAlive : peer.state();
 }
 
@@ -51,8 +56,13 @@ Status IpcImports::check(const Range &range, const void *address, const char *op
   return Status();
 }
 
-Status IpcImports::check_operand(const Range &range, const void *address, uint64_t size, const char *operation) const {
+Status IpcImports::check_operand(const Range &range, const void *address, uint64_t size, bool writes,
+                                 const char *operation) const {
   GMM_TRY(check(range, address, operation));
+  if (writes && is_read_only(range))
+    return fail(GMM_ERROR_INVALID_VALUE,
+                "%s(%p): the memory is attached to be read only; attach it without GMM_ATTACH_READ_ONLY to write.",
+                operation, address);
   Range block;
   if (!find_block(address, &block))
     return fail(GMM_ERROR_INVALID_SIZE,
@@ -121,6 +131,22 @@ Status IpcImports::import_descriptor(int32_t fd, gmm_fd_type type, uint64_t size
   whole.allocation_size = whole.block_size = size;
   IpcMapping *mapping = core_.allocator.create<IpcMapping>(*core_.backend, device, whole, nullptr);
   const auto map = [&]() -> Status { return mapping->map_descriptor(fd, type, size); };
+  LockGuard guard(mutex_);
+  return add_mapping(mapping, map, out);
+}
+
+Status IpcImports::attach(const KeptMemory &memory, const int32_t *fds, Device device, uint32_t flags, int32_t socket,
+                          void **out) {
+  IpcHandle whole;  // of no exporter
+  whole.allocation_size = memory.size;
+  whole.block_size = memory.block_size;
+  whole.offset = whole.block_offset = memory.block_offset;
+  IpcMapping *mapping = core_.allocator.create<IpcMapping>(*core_.backend, device, whole, nullptr);
+  if (mapping != nullptr)
+    mapping->own(socket);
+  else
+    os::close_socket(socket);
+  const auto map = [&]() -> Status { return mapping->map_kept(memory, fds, flags); };
   LockGuard guard(mutex_);
   return add_mapping(mapping, map, out);
 }

@@ -38,6 +38,9 @@ class IpcImports {
   // `own`: this context's exports, if it made the handle; else NULL.
   Status import_block(const IpcHandle &handle, Device device, uint64_t timeout_ms, IpcExports *own, void **out);
   Status import_descriptor(int32_t fd, gmm_fd_type type, uint64_t size, Device device, void **out);
+  // Maps published memory, which lies on the device. The socket is the mapping's, also when it fails.
+  Status attach(const KeptMemory &memory, const int32_t *fds, Device device, uint32_t flags, int32_t socket,
+                void **out);
   // Closes one import of the block around the address. *found: the address lies in a mapping.
   Status close(void *memory, bool *found);
   // Closes all imports. No other thread uses the table.
@@ -48,7 +51,10 @@ class IpcImports {
     return mapping_table_.find(reinterpret_cast<uint64_t>(address), out);
   }
   static Kind kind(const Range &range) { return static_cast<Kind>(range.value & 0x7); }
-  static Device device(const Range &range) { return Device{static_cast<int32_t>(range.value >> 4 & 0xff)}; }
+  static Device device(const Range &range) { return Device{static_cast<int32_t>(range.value >> 4 & 0x7f)}; }
+  static bool is_read_only(const Range &range) { return (range.value >> 11 & 1) != 0; }
+  // The socket that counts the mapping; -1: there is none.
+  static int32_t connection(const Range &range);
   // Whether the exporter lives and has not revoked the memory; a system call. kAlive for the mapping of a descriptor,
   // which has no exporter.
   static PeerState state(const Range &range);
@@ -58,8 +64,10 @@ class IpcImports {
   bool find_block(const void *address, Range *out) const {
     return block_table_.find(reinterpret_cast<uint64_t>(address), out);
   }
-  // check(), and INVALID_SIZE unless [address, address + size) lies in an imported block.
-  Status check_operand(const Range &range, const void *address, uint64_t size, const char *operation) const;
+  // check(), and INVALID_SIZE unless [address, address + size) lies in an imported block; INVALID_VALUE: it `writes` to
+  // memory that is attached read-only.
+  Status check_operand(const Range &range, const void *address, uint64_t size, bool writes,
+                       const char *operation) const;
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:

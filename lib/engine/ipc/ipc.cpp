@@ -8,7 +8,8 @@ Ipc::Ipc(Core &core, HeapSet &heaps, const ControlTaker &control)
       broker_(core.allocator, core.log, IpcResolver{resolve, importer_gone, this, control}, settings_.policy()),
       exports(core, heaps, settings_, broker_, next_id_),
       imports(core, settings_),
-      events(core, settings_, broker_, next_id_) {}
+      events(core, settings_, broker_, next_id_),
+      kept(core, settings_, exports, imports) {}
 
 // A broker that runs before the first export is for requests of control alone, and moves to the new directory.
 Status Ipc::configure(const IpcPolicy &policy) {
@@ -38,7 +39,8 @@ Status Ipc::import_block(const gmm_ipc_handle &bytes, Device device, uint64_t ti
 
 Status Ipc::close(void *memory) {
   bool found = false;
-  const Status status = imports.close(memory, &found);
+  Status status = kept.detach(memory, &found);
+  if (!found) status = imports.close(memory, &found);
   if (found) return status;
   Block block;
   GMM_TRY(find_block(core_, memory, "gmm_ipc_close", &block));
@@ -47,6 +49,7 @@ Status Ipc::close(void *memory) {
 }
 
 void Ipc::clear() {
+  kept.clear();
   broker_.stop();
   events.clear();
   imports.clear();

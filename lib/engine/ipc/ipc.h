@@ -5,6 +5,8 @@
 //   exports.h    IpcExports: which block a handle names, how many importers hold it, and the check of its token
 //   imports.h    IpcImports: the mappings of other processes' memory; mapping.h: one of them
 //   events.h     IpcEvents: events of this process and of others, and the check of their tokens
+//   kept.h       IpcKept: memory that is published at the server, or attached; keep_messages.h: the messages
+//   serve_link.h ServeLink: the way to that server, also for leases
 //   semaphores.h Semaphore: a semaphore of another API, which streams use as an event
 //   descriptor.h file descriptors of memory, which leave the process without a count, and the checks of others'
 //   broker.h     IpcBroker: the exporter's thread, which checks and answers requests; peer_server.h: its connections
@@ -45,6 +47,7 @@
 //   has a heap.
 // - IpcEvents, then the lock of the broker's connections.
 // - IpcImports. No thread waits for another process or a device while it holds it.
+// - IpcKept holds its brief lock beside sockets only.
 // - IpcBroker (start, stop and the making of its socket) and IpcSettings: the caller holds no other lock of the module.
 //   IpcBroker::stop() waits for its thread, which takes the locks of IpcExports and IpcEvents.
 //
@@ -68,6 +71,7 @@
 #include "engine/ipc/events.h"
 #include "engine/ipc/exports.h"
 #include "engine/ipc/imports.h"
+#include "engine/ipc/kept.h"
 #include "engine/ipc/policy.h"
 
 namespace gmm {
@@ -103,6 +107,7 @@ class Ipc : NoCopy {
   IpcExports exports;
   IpcImports imports;
   IpcEvents events;
+  IpcKept kept;
 
  private:
   static Status resolve(void *self, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out);

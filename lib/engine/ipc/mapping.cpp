@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ipc/mapping.h"
 
+#include <gmm/keep.h>
+
 #include <cinttypes>
 #include <cstring>
 #include <utility>
@@ -84,10 +86,19 @@ Status IpcMapping::map_descriptor(int32_t fd, gmm_fd_type type, uint64_t size) {
   return adopt(Form::kExternal, allocation_.base, size);
 }
 
-// Physical memory side by side at one address: of descriptors, or, where `fds` is NULL, of the fabric handle.
-Status IpcMapping::map_extents(const uint64_t *sizes, uint32_t count, const int32_t *fds) {
-  void *base = nullptr;
-  GMM_TRY(backend_.reserve(handle_.allocation_size, &base));
+Status IpcMapping::map_kept(const KeptMemory &memory, const int32_t *fds, uint32_t flags) {
+  kind_ = Kind::kVmm;
+  is_read_only_ = (flags & GMM_ATTACH_READ_ONLY) != 0;
+  void *const at = (flags & GMM_ATTACH_SAME_ADDRESS) != 0 ? reinterpret_cast<void *>(memory.base) : nullptr;
+  return map_extents(memory.sizes, memory.extents, fds, at);
+}
+
+// Physical memory side by side at one address: of descriptors, or, where `fds` is NULL, of the fabric handle. `at`:
+// the address; NULL: any.
+Status IpcMapping::map_extents(const uint64_t *sizes, uint32_t count, const int32_t *fds, void *at) {
+  void *base = at;
+  GMM_TRY(at != nullptr ? backend_.reserve_at(at, handle_.allocation_size)
+                        : backend_.reserve(handle_.allocation_size, &base));
   GMM_TRY(adopt(Form::kExtents, base, handle_.allocation_size));
   uint64_t mapped = 0;
   for (uint32_t i = 0; i < count; ++i) {
@@ -101,7 +112,8 @@ Status IpcMapping::map_extents(const uint64_t *sizes, uint32_t count, const int3
     extent.is_mapped = true;
     mapped += extent.size;
   }
-  return backend_.set_access(base_, mapped, device_, 0);
+  return is_read_only_ ? backend_.set_read_only(base_, mapped, device_)
+                       : backend_.set_access(base_, mapped, device_, 0);
 }
 
 // Owns the descriptor, also when it fails.

@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "engine/ipc/client.h"
 #include "engine/ipc/handle.h"
+#include "engine/ipc/keep_messages.h"
 
 namespace gmm {
 
@@ -32,6 +33,10 @@ class IpcMapping : NoCopy {
   Status map_handle(uint64_t timeout_ms, const IpcPolicy &policy);
   // `fd` stays the caller's. `type` is not GMM_FD_DEFAULT.
   Status map_descriptor(int32_t fd, gmm_fd_type type, uint64_t size);
+  // Published memory, by GMM_ATTACH_* flags.
+  Status map_kept(const KeptMemory &memory, const int32_t *fds, uint32_t flags);
+  // The mapping owns the socket, which counts it.
+  void own(int32_t socket) { connection_.peer.connection = socket; }
   // Unmaps everything, then ends the connection. When the driver refuses a step, a later call goes on with it.
   Status unmap();
 
@@ -44,6 +49,7 @@ class IpcMapping : NoCopy {
   Kind kind() const { return kind_; }
   Device device() const { return device_; }
   const IpcHandle &handle() const { return handle_; }
+  bool is_read_only() const { return is_read_only_; }
   bool is_own() const { return own_ != nullptr; }
   // The driver maps it; the memory ends with the exporter.
   bool is_legacy() const { return form_ == Form::kLegacy; }
@@ -69,7 +75,7 @@ class IpcMapping : NoCopy {
   };
 
   Status adopt(Form form, void *base, uint64_t size);
-  Status map_extents(const uint64_t *sizes, uint32_t count, const int32_t *fds);
+  Status map_extents(const uint64_t *sizes, uint32_t count, const int32_t *fds, void *at = nullptr);
   Status map_file(int32_t own_fd, uint64_t size);
   Status unmap_extents();
 
@@ -79,6 +85,7 @@ class IpcMapping : NoCopy {
   IpcExports *const own_;
   Form form_ = Form::kNone;
   Kind kind_ = Kind::kUnspecified;
+  bool is_read_only_ = false;
   bool is_fabric_ = false;  // the memory of another machine, by the driver's fabric handle: no exporter counts it
   char *base_ = nullptr;
   uint64_t size_ = 0;

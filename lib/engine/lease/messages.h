@@ -17,7 +17,14 @@ inline constexpr uint32_t kLeaseDevices = 16;         // of one member
 inline constexpr uint32_t kLeaseNameSize = 64;
 inline constexpr uint64_t kLeaseMostBytes = uint64_t{1} << 56;  // of a field of a row; so sums do not wrap
 
-enum class ServeKind : uint8_t { kLeaseReport = 1, kLeaseCommand, kLeaseQuestion, kLeaseEntry };
+enum class ServeKind : uint8_t {
+  kLeaseReport = 1,
+  kLeaseCommand,
+  kLeaseQuestion,
+  kLeaseEntry,
+  kKeepRequest,  // ipc/keep_messages.h
+  kKeepAnswer,
+};
 
 // Every message begins with it. Another service of the server gets kinds of its own.
 struct ServeHeader {
