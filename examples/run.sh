@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds gmm, and runs the tour in C, C++, Python, Java and C#, the ring of frames, programs
-# that share a device by leases, and the engine, which draws by Vulkan. Each runs as soon as it is built. It needs no
-# GPU: without one the host backend runs, and the tour says so. The tours are recorded, and a page shows their memory.
+# that share a device by leases, one whose weights outlive it, and the engine, which draws by Vulkan. Each runs as soon
+# as it is built. It needs no GPU: without one the host backend runs, and the tour says so. The tours are recorded, and
+# a page shows their memory.
 #
 # Usage: examples/run.sh
 #
@@ -108,6 +109,7 @@ ring=()
   ring=(--consumer 'java -cp build/bindings/java/gmm.jar:build/examples/ring/ring.jar RingConsumer')
 example ring "$no_python" "${python[@]}" examples/ring/ring.py "${ring[@]}"
 example turns "$no_python${setup_skipped[cli]:-}" "${python[@]}" examples/lease/turns.py
+example keeper "$no_python${setup_skipped[cli]:-}" "${python[@]}" examples/keeper/engine.py
 no_vulkan=${setup_skipped[vulkan]:-}
 [ -x build/examples/engine/engine ] || no_vulkan=${no_vulkan:-the build found no Vulkan or glslangValidator}
 example engine "$no_vulkan" env GMM_STRICT_HOST=1 build/examples/engine/engine build/examples/engine

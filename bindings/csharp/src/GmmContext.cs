@@ -184,6 +184,24 @@ namespace Gmm
                 Native.gmm_ipc_import(native, ipcHandle, desc, out made));
         }
 
+        /// <summary>
+        /// Maps memory that a process published by this name, on the device that it lies on. Waits for the name; a
+        /// timeout of 0 means 5,000 ms.
+        /// </summary>
+        public GmmBuffer Attach(string name, bool readOnly = true, int timeoutMilliseconds = 0)
+        {
+            byte[] desc =
+                new GmmAttachOptions { ReadOnly = readOnly, TimeoutMilliseconds = timeoutMilliseconds }.Encode();
+            return GmmBuffer.Imported(handle, (IntPtr native, out IntPtr made) =>
+                Native.gmm_attach(native, name, desc, out made));
+        }
+
+        /// <summary>
+        /// The memory that is published on the machine. NotReady: no server runs, or none answers in this time.
+        /// </summary>
+        public IReadOnlyList<GmmPublishedInfo> Published(TimeSpan timeout) => Listed(timeout,
+            GmmPublishedInfo.BytesForC(), Native.gmm_published_list, each => new GmmPublishedInfo(each));
+
         private static byte[] Importing(int device, int timeoutMilliseconds) =>
             new GmmIpcImportOptions { Device = device, TimeoutMilliseconds = timeoutMilliseconds }.Encode();
 
@@ -272,17 +290,19 @@ namespace Gmm
         /// The leases of the machine: an entry for each device that a lease uses, and one for a lease that uses none.
         /// NotReady: no server runs, or none answers in this time.
         /// </summary>
-        public IReadOnlyList<GmmLeaseEntryInfo> Leases(TimeSpan timeout)
+        public IReadOnlyList<GmmLeaseEntryInfo> Leases(TimeSpan timeout) =>
+            Listed(timeout, GmmLeaseEntryInfo.BytesForC(), Native.gmm_lease_list, each => new GmmLeaseEntryInfo(each));
+
+        private IReadOnlyList<T> Listed<T>(TimeSpan timeout, byte[] entry, Func<IntPtr, ulong, ulong, byte[], int> list,
+            Func<byte[], T> from)
         {
             Show.CheckSize("timeout", timeout.Ticks);
             return Get(self =>
             {
-                List<GmmLeaseEntryInfo> found = new List<GmmLeaseEntryInfo>();
-                byte[] entry = GmmLeaseEntryInfo.BytesForC();
-                while (Native.gmm_lease_list(self, (ulong)found.Count, (ulong)timeout.TotalMilliseconds, entry)
-                    == (int)GmmResult.Ok)
+                List<T> found = new List<T>();
+                while (list(self, (ulong)found.Count, (ulong)timeout.TotalMilliseconds, entry) == (int)GmmResult.Ok)
                 {
-                    found.Add(new GmmLeaseEntryInfo(entry));
+                    found.Add(from(entry));
                 }
                 return found;
             });

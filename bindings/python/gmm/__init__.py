@@ -31,6 +31,7 @@ from gmm._core.stream import Event, Stream
 from gmm._core.tag import Tag
 from gmm._core.ticket import Ticket
 from gmm._default import array, context, empty, metrics, watch, zeros
+from gmm._keep import keep
 from gmm._native import alloc
 from gmm._report import Profile as profile, progress, report
 

@@ -20,9 +20,10 @@ from gmm._core.stream import Event, Stream, as_stream, stream_number
 from gmm._core.tag import Tag
 from gmm._core.ticket import Pausing, Scope, wait_in_slices
 from gmm._core.values import (
-    BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, SnapshotInfo, Statistics,
-    TagInfo, WatchInfo, backup_desc, compact_desc, context_desc, event_desc, heap_desc, ipc_desc, ipc_fd_desc,
-    ipc_import_desc, pause_desc, pin_desc, scope_desc, stream_desc, tag_desc, trace_desc, watch_desc)
+    BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, PublishedInfo,
+    SnapshotInfo, Statistics, TagInfo, WatchInfo, attach_desc, backup_desc, compact_desc, context_desc, event_desc,
+    heap_desc, ipc_desc, ipc_fd_desc, ipc_import_desc, pause_desc, pin_desc, publish_desc, scope_desc, stream_desc,
+    tag_desc, trace_desc, watch_desc)
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -421,7 +422,9 @@ class Context(Pausing, native.Handle):
         """A Buffer of what the native function imports. A failure closes the import."""
         buffer = Buffer()
         buffer._held = held
-        buffer._open("imported buffer", self, function, self, *arguments)
+        result = buffer._open("imported buffer", self, function, self, *arguments)
+        if result[0] == native.GMM_UNCHANGED:  # a claim
+            return None
         try:
             info = self.query(buffer)
             rest = info.base + info.size - buffer.address
@@ -433,6 +436,37 @@ class Context(Pausing, native.Handle):
             buffer.free()
             raise
         return buffer
+
+    def publish(self, memory: Address, name: str, *, timeout: float | None = None) -> None:
+        """Publishes the VMM block that a buffer or an address lies in: other processes attach() it by the name.
+
+        The memory outlives the process, until unpublish(). timeout: seconds to wait for the server; None: 5.
+        """
+        native.gmm_publish(self, memory, name, publish_desc(timeout_ms=milliseconds(timeout)))
+
+    def unpublish(self, name: str) -> bool:
+        """Withdraws a name, and ends this context's claim of it. False: nothing was published by it."""
+        return native.gmm_unpublish(self, name) == native.GMM_OK
+
+    def attach(self, name: str, *, read_only: bool = True, same_address: bool = False, or_claim: bool = False,
+               generation: int = 0, timeout: float | None = None) -> Buffer | None:
+        """Maps published memory as a Buffer. Waits for the name, up to timeout seconds; None: 5.
+
+        same_address: at the address that it has in its publisher. generation: of published(); 0: any. or_claim: the
+        result is None where nothing is published, and this context has the claim to publish. Others wait for it.
+        """
+        return self._import(None, None, native.gmm_attach, name, attach_desc(
+            read_only=read_only, same_address=same_address, or_claim=or_claim, generation=generation,
+            timeout_ms=milliseconds(timeout)))
+
+    def published(self, *, timeout: float = 5.0) -> list[PublishedInfo]:
+        """The memory that is published on the machine. gmm.NotReadyError: no server runs, or none answers in time."""
+        found = []
+        while True:
+            code, entry = native.gmm_published_list(self, len(found), milliseconds(timeout))
+            if code == native.GMM_UNCHANGED:
+                return found
+            found.append(PublishedInfo.unpack(entry))
 
     def ipc_configure(self, *, directory: Path | None = None, users: Iterable[int] = ()) -> None:
         """Configures the folder of this context's socket, and the users who may share memory with it.

@@ -17,13 +17,14 @@ gmm.multiprocessing.enable_torch(). The first use compiles a C++ file: see help(
 """
 import _gmm_torch_autoload
 from gmm import multiprocessing as _multiprocessing
+from gmm._keep import tensors
 from gmm._torch.allocator import pool, use
 from gmm._torch.elastic import reserve
 from gmm._torch.managed import (get_enabled_uvm, get_uvm_move_on_copy, install, is_managed, manage_memory,
                                 set_enabled_uvm, set_uvm_move_on_copy, unmanage_memory, uvm_to)
 
 __all__ = ["get_enabled_uvm", "get_uvm_move_on_copy", "install", "is_managed", "manage_memory", "pool",
-           "reserve", "set_enabled_uvm", "set_uvm_move_on_copy", "unmanage_memory", "use", "uvm_to"]
+           "reserve", "set_enabled_uvm", "set_uvm_move_on_copy", "tensors", "unmanage_memory", "use", "uvm_to"]
 
 _multiprocessing.enable_torch()
 

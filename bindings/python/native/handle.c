@@ -123,7 +123,7 @@ int memory_check_host_access(const Handle *memory) {
     PyErr_SetString(PyExc_BufferError,
                     "the host cannot reach this memory; copy it with copy_to(), or allocate HOST or MANAGED memory");
   else
-    return 0;
+    return (info.flags & GMM_POINTER_READ_ONLY) != 0;
   return -1;
 }
 
@@ -464,7 +464,7 @@ static PyObject *handle_open(PyObject *self, PyObject *const *arguments, Py_ssiz
   void *pointer = made ? PyLong_AsVoidPtr(kind == HANDLE_PIN ? arguments[4] : what) : NULL;
   if (PyErr_Occurred()) {
     Py_CLEAR(made);
-  } else {
+  } else if (pointer || kind != HANDLE_IMPORT) { /* a claim in place of an import leaves it unopened */
     Py_XINCREF(context);
     handle->parent = context;
     handle->kind = kind;
@@ -627,9 +627,8 @@ static int memory_getbuffer(PyObject *self, Py_buffer *view, int flags) {
   Handle *memory = (Handle *)self;
   view->obj = NULL;
   if (memory_add_export(memory) < 0) return -1;
-  if (memory_check_host_access(memory) == 0 &&
-      PyBuffer_FillInfo(view, self, memory->pointer, memory->nbytes, 0, flags) == 0)
-    return 0;
+  const int access = memory_check_host_access(memory);
+  if (access >= 0 && PyBuffer_FillInfo(view, self, memory->pointer, memory->nbytes, access, flags) == 0) return 0;
   memory_drop_export(memory);
   return -1;
 }

@@ -148,7 +148,7 @@ extern PyTypeObject Memory_Type;
 
 /** Raises where the memory may not be used: 0, or -1. */
 int memory_check_open(const Handle *memory);
-/** 0 when the host may use the address now, or -1 with BufferError. */
+/** 0 when the host may use the address now, 1 when it may only read, or -1 with BufferError. */
 int memory_check_host_access(const Handle *memory);
 /** Counts views. Memory with views cannot be freed. */
 int memory_add_export(Handle *memory);

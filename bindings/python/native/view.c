@@ -131,14 +131,19 @@ int view_address(PyObject *object, void **address) {
 static PyObject *view_host_reaches(PyObject *self, PyObject *unused) {
   Handle *memory = ((View *)self)->memory;
   if (memory_check_open(memory) < 0) return NULL;
-  if (memory_check_host_access(memory) == 0) Py_RETURN_TRUE;
+  if (memory_check_host_access(memory) >= 0) Py_RETURN_TRUE;
   if (!PyErr_ExceptionMatches(PyExc_BufferError)) return NULL;
   PyErr_Clear();
   Py_RETURN_FALSE;
 }
 
 static int fill_buffer(View *view, Py_buffer *buffer, int flags) {
-  if (memory_check_host_access(view->memory) < 0) return -1;
+  const int access = memory_check_host_access(view->memory);
+  if (access < 0) return -1;
+  if (access && (flags & PyBUF_WRITABLE)) {
+    PyErr_SetString(PyExc_BufferError, "the memory is attached to be read only");
+    return -1;
+  }
   if ((flags & PyBUF_FORMAT) && !view->layout.format) {
     PyErr_Format(PyExc_BufferError, "the buffer protocol has no format for %S; use view(\"uint%zd\")",
                  PyTuple_GET_ITEM(view->dtype, 0), 8 * view->layout.itemsize);
@@ -149,6 +154,7 @@ static int fill_buffer(View *view, Py_buffer *buffer, int flags) {
   const int result = checked ? PyObject_GetBuffer(checked, buffer, flags) : -1;
   if (result == 0) {
     PyBuffer_Release(buffer);
+    if (access) buffer->readonly = 1;
     if (buffer->shape) buffer->shape = view->layout.shape;
     if (buffer->strides) buffer->strides = view->layout.strides;
   }

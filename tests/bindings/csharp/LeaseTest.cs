@@ -108,6 +108,16 @@ internal sealed class LeaseTest
         first.Offer(tag);
         GmmLeaseEntryInfo entry = context.Leases(Long)[0];
         Check(entry.Process == Me && entry.Uuid.Length == 16, "" + entry);
+        using (GmmBuffer block = context.Alloc(1 << 20, GmmKind.Vmm))
+        {
+            block.Fill(7);
+            block.Publish("of C#");
+            using (GmmBuffer attached = context.Attach("of C#", timeoutMilliseconds: 60000))
+            {
+                Check(attached.Read(0, 1)[0] == 7 && context.Published(Long)[0].Readers == 1, "a reader");
+            }
+            context.Unpublish("of C#");
+        }
         using (second.Turn())
         {
             second.Dispose();

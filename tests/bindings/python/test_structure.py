@@ -13,7 +13,7 @@ import pytest
 import gmm
 
 #: The modules that `import gmm` loads beside the C module.
-LOADED = {"_context", "_core", "_default", "_multiprocessing", "_report", "multiprocessing"}
+LOADED = {"_context", "_core", "_default", "_multiprocessing", "_keep", "_report", "multiprocessing"}
 #: Libraries that `import gmm` must not load, and modules that only they need.
 INTEGRATIONS = {"cuda", "cupy", "dpctl", "jax", "numba", "numpy", "rmm", "torch", "vllm"}
 

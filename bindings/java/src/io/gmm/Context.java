@@ -7,7 +7,9 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Consumer;
+import java.util.function.Function;
 import java.util.function.LongConsumer;
+import java.util.function.Supplier;
 
 /**
  * A context binds the library to one backend. Several may live at once. After close() it takes no more calls. Its
@@ -228,6 +230,21 @@ public final class Context extends ContextCalls {
     }
 
     /**
+     * Maps memory that a process published by this name, on the device that it lies on. Waits for the name; a timeout
+     * of 0 means 5,000 ms.
+     */
+    public GmmBuffer attach(String name, boolean readOnly, int timeoutMillis) {
+        AttachOptions options = new AttachOptions().timeoutMillis(timeoutMillis);
+        byte[] desc = (readOnly ? options.readOnly() : options).encode();
+        return GmmBuffer.imported(handle, (context, user, out) -> Native.gmm_attach(context, name, desc, out));
+    }
+
+    /** The memory that is published on the machine. NOT_READY: no server runs, or none answers in this time. */
+    public List<PublishedInfo> published(long timeoutMillis) {
+        return listed(timeoutMillis, PublishedInfo::bytesForC, Native::gmm_published_list, PublishedInfo::new);
+    }
+
+    /**
      * Maps the allocation of `size` bytes behind a descriptor of another library. The descriptor stays the caller's.
      */
     public GmmBuffer importFd(int fd, FdType type, long size, int device) {
@@ -253,13 +270,21 @@ public final class Context extends ContextCalls {
      * NOT_READY: no server runs, or none answers in this time.
      */
     public List<LeaseEntryInfo> leases(long timeoutMillis) {
+        return listed(timeoutMillis, LeaseEntryInfo::bytesForC, Native::gmm_lease_list, LeaseEntryInfo::new);
+    }
+
+    private interface Lister {
+        int list(long context, long index, long timeoutMillis, byte[] entry);
+    }
+
+    private <T> List<T> listed(long timeoutMillis, Supplier<byte[]> bytes, Lister lister, Function<byte[], T> from) {
         Text.checkSize("the timeout", timeoutMillis);
         return handle.get(context -> {
-            List<LeaseEntryInfo> found = new ArrayList<>();
-            byte[] entry = LeaseEntryInfo.bytesForC();
-            while (Native.gmm_lease_list(context, found.size(), timeoutMillis, entry) == Result.OK.value()) {
-                found.add(new LeaseEntryInfo(entry));
-                entry = LeaseEntryInfo.bytesForC();
+            List<T> found = new ArrayList<>();
+            byte[] entry = bytes.get();
+            while (lister.list(context, found.size(), timeoutMillis, entry) == Result.OK.value()) {
+                found.add(from.apply(entry));
+                entry = bytes.get();
             }
             return found;
         });

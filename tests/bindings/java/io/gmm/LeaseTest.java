@@ -104,6 +104,14 @@ final class LeaseTest {
         first.offer(tag);
         LeaseEntryInfo entry = context.leases(60000).get(0);
         check(entry.process() == PROCESS && entry.uuid().length == 16, "" + entry);
+        try (GmmBuffer block = context.alloc(1 << 20, Kind.VMM)) {
+            block.fill(7);
+            block.publish("of Java");
+            try (GmmBuffer attached = context.attach("of Java", true, 60000)) {
+                check(attached.read(0, 1)[0] == 7 && context.published(60000).get(0).readers() == 1, "a reader");
+            }
+            context.unpublish("of Java");
+        }
         try (LeaseTurn turn = second.turn()) {
             second.close();
         } // no end of a turn
