@@ -2,6 +2,7 @@
 #include <gmm/keep.h>
 
 #include "api/arguments.h"
+#include "base/name.h"
 #include "engine/ipc/keep_messages.h"
 
 using namespace gmm;

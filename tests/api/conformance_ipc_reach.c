@@ -188,7 +188,8 @@ CASE_OF_KINDS(a_descriptor_carries_the_memory, WITH_FILES) {
   CHECK_EQUAL(stats().imported_bytes, 0);
 }
 
-// Each heap has memory of its own. Memory that the program asks to export has a file whatever else there is.
+// Each heap has memory of its own, and so has each page of a block that is born paused. Memory that the program asks to
+// export has a file whatever else there is.
 CASE_OF_KINDS(much_memory_needs_few_descriptors, WITH_FILES) {
   enum { HEAPS = 100 };
   if (!shares_descriptors()) SKIP("the device exports no descriptors");
@@ -198,6 +199,11 @@ CASE_OF_KINDS(much_memory_needs_few_descriptors, WITH_FILES) {
   for (int i = 0; i < HEAPS; ++i) {
     MUST(gmm_heap_create(context, DESC(heap_desc, .kind = kind, .device = device), &heaps[i]));
     MUST(gmm_heap_alloc(heaps[i], 4096, 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
+  }
+  if (kind == GMM_KIND_VMM) {
+    char *paused = ALLOC_FLAGS(2 * HEAPS * 2 * MIB, GMM_ALLOC_PAUSED);
+    for (int i = 0; i < HEAPS; ++i) OK(gmm_resume_range(context, paused + 2 * i * 2 * MIB, 1, NULL));
+    FREE(paused);
   }
   const bool is_file = on_host_backend() || kind == GMM_KIND_HOST;
   if (is_file) CHECK(each_descriptor(NULL, NULL) - before < 64);  // the fake driver has many

@@ -165,6 +165,8 @@ Status Extents::reserve_elastic(uint64_t bytes, Span **out) {
   }
   if (span == nullptr) return without_bookkeeping(base, bytes, region);
   begin_region(region, span, true);
+  // As ordinary memory: each of its pages would need a descriptor of its own.
+  region->exportable = options_.exportable;
   region->elastic = true;
   region->whole = true;
   *out = span;
