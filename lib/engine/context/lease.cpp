@@ -158,10 +158,8 @@ Status gmm_lease::no_grant(const Patience &patience) {
   if (counts_.server != 0)
     std::snprintf(why, sizeof why, "%s", member_.text()[0] != 0 ? member_.text() : "The server has not said why.");
   else
-    std::snprintf(why, sizeof why, "No server answers in %s%s%s%s. Start one by the command `gmm serve`.",
-                  link_.folder(), start_error_ == 0 ? "" : ", and the command gmm could not be started: ",
-                  start_error_ == 0 ? "" : ErrorText(start_error_).text,
-                  start_error_ == ENOENT ? " beside the library or on PATH" : "");
+    std::snprintf(why, sizeof why, "No server answers in %s%s. Start one by the command `gmm serve`.", link_.folder(),
+                  StartFailureText(start_error_).text);
   return fail(GMM_ERROR_NOT_READY, "gmm_lease_request(): the lease \"%s\" had no grant in %" PRIu64 " ms. %s", name_,
               patience.timeout_ms, why);
 }

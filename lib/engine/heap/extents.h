@@ -132,14 +132,13 @@ class Extents {
       if (size_of(*spare) == size_of(into) && is_done(*spare)) return move_handle(spare, into);
     return false;
   }
-  // Calls fn(Extent *) for each spare, which may end it, until one fails.
+  // Calls fn(Extent *) for each spare, which may end it.
   template <typename Fn>
-  Status for_each_spare(Fn fn) {
+  void for_each_spare(Fn fn) {
     for (Extent *spare = spares_.front(), *next; spare != nullptr; spare = next) {
       next = spares_.next(spare);
-      GMM_TRY(fn(spare));
+      fn(spare);
     }
-    return Status();
   }
   // Returns its pages. A refusal leaves it a spare.
   Status release_spare(Extent *extent);

@@ -74,7 +74,7 @@ bool PausedRegions::reuse_spare(Extent &into) {
         !(spare.location.load() == into.location.load()))
       return false;
     streams_.ask(spare.streams);
-    return streams_.done(spare.streams, spare.stamp) == spare.streams;
+    return streams_.is_done(&spare);
   });
 }
 

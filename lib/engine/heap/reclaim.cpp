@@ -20,12 +20,7 @@ Status Reclaim::release(bool wait, uint64_t *released) {
   if (wait) {
     uint64_t bits = 0;
     runs_.for_each_free([&](Span *run) { bits |= run->streams; });
-    extents_
-        .for_each_spare([&](const Extent *spare) {
-          bits |= spare->streams;
-          return Status();
-        })
-        .ignore();  // it never fails
+    extents_.for_each_spare([&](const Extent *spare) { bits |= spare->streams; });
     first = streams_.wait_for_frees(bits);
   }
   if (wait || options_.capture != 0) {  // a capture heap that may release gives out nothing any more
@@ -37,17 +32,18 @@ Status Reclaim::release(bool wait, uint64_t *released) {
   return first;
 }
 
-// Those that work may still use stay.
+// Those that work may still use stay. The first refusal ends it.
 Status Reclaim::release_spares(uint64_t at_most, uint64_t *released, const ReleaseRule *rule) {
-  return extents_.for_each_spare([&](Extent *spare) -> Status {
-    if (*released >= at_most || (rule != nullptr && !rule->allows(*spare, 0))) return Status();
+  Status status;
+  extents_.for_each_spare([&](Extent *spare) {
+    if (!status.ok() || *released >= at_most || (rule != nullptr && !rule->allows(*spare, 0))) return;
     streams_.ask(spare->streams);
-    if (streams_.done(spare->streams, spare->stamp) != spare->streams) return Status();
+    if (!streams_.is_done(spare)) return;
     const uint64_t bytes = size_of(*spare);
-    GMM_TRY(extents_.release_spare(spare));
-    *released += bytes;
-    return Status();
+    status = extents_.release_spare(spare);
+    if (status.ok()) *released += bytes;
   });
+  return status;
 }
 
 Status Reclaim::release_locked(uint64_t at_most, uint64_t *released, const ReleaseRule *rule) {
@@ -125,9 +121,8 @@ void Reclaim::stamp_free_extents(uint64_t since) {
     if (mark.extent_id != extent->id || mark.look + 1 < look_) mark.free_since = since;
     mark.extent_id = extent->id;
     mark.look = look_;
-    return Status();
   };
-  extents_.for_each_spare(stamp).ignore();  // it never fails
+  extents_.for_each_spare(stamp);
   runs_.free().for_each([&](Span *first) {
     // The first of neighbouring runs speaks for all.
     const Span *before = first->before;
@@ -141,7 +136,7 @@ void Reclaim::stamp_free_extents(uint64_t since) {
       Extent *extent = core_.page_map.find_extent(at);
       const uintptr_t base = base_of(*extent);
       at = base + size_of(*extent);
-      if (base >= begin && at <= end) stamp(extent).ignore();
+      if (base >= begin && at <= end) stamp(extent);
     }
   });
 }

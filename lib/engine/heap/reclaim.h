@@ -26,6 +26,8 @@ class Reclaim : HeapPart {
 
   // All free extents. wait: after the work that may use them; else only where that is done.
   Status release(bool wait, uint64_t *released);
+  // Spares that no work uses, until `at_most` bytes went.
+  Status return_spares(uint64_t at_most, uint64_t *released);
   Status wait_for_external();
   // Waits for these and for the device.
   Status wait_for_device();
@@ -48,11 +50,9 @@ class Reclaim : HeapPart {
   // After it: extents that were seen free for the age and whose work is done, never more than `at_most` bytes in all,
   // and no further one after `slice` bytes, so that the lock is free again soon. Nothing while a stream is being
   // captured.
-  // Spares that no work uses, until `at_most` bytes went.
-  Status return_spares(uint64_t at_most, uint64_t *released);
-  // Those that were seen for the age; no memory of the heap's steady use counts.
-  Status release_idle_spares(uint64_t now, uint64_t age, uint64_t slice, uint64_t *released);
   Status release_idle(uint64_t now, uint64_t age, uint64_t at_most, uint64_t slice, uint64_t *released);
+  // Spares that were seen for the age, in such slices. Steady use wants none of them.
+  Status release_idle_spares(uint64_t now, uint64_t age, uint64_t slice, uint64_t *released);
 
  private:
   Status release_spares(uint64_t at_most, uint64_t *released, const ReleaseRule *rule);

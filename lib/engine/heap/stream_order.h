@@ -94,9 +94,11 @@ class StreamOrder {
     span->streams = bits;
     span->stamp = recorded_;
   }
-  // Whether nothing that is queued may use the free memory any more, as far as the streams were asked.
-  bool is_done(const Span *span) const {
-    return span->streams == 0 || done(span->streams, span->stamp) == span->streams;
+  // Whether nothing that is queued may use the free memory, a Span or an Extent, any more, as far as the streams were
+  // asked.
+  template <typename Memory>
+  bool is_done(const Memory *memory) const {
+    return memory->streams == 0 || done(memory->streams, memory->stamp) == memory->streams;
   }
   // A graph that lives may use free memory too, so none of it may go or be moved, until end_of_graph().
   void hold_for_graph() { held_for_graph_ = true; }

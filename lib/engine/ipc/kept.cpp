@@ -132,9 +132,8 @@ Status IpcKept::ask(const KeepRequest &request, bool may_start, uint64_t deadlin
   }
   LockGuard guard(link_mutex_);
   if (has_asked) return fail(GMM_ERROR_NOT_READY, "the server in %s gave no answer in time", link_.folder());
-  const int why = link_.start_error();
-  return fail(GMM_ERROR_NOT_READY, "no server answers in %s%s%s; start one by the command `gmm serve`", link_.folder(),
-              why == 0 ? "" : ", and the command gmm could not be started: ", why == 0 ? "" : ErrorText(why).text);
+  return fail(GMM_ERROR_NOT_READY, "no server answers in %s%s; start one by the command `gmm serve`", link_.folder(),
+              StartFailureText(link_.start_error()).text);
 }
 
 // A request whose connection ends with the answer.

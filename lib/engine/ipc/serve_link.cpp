@@ -18,6 +18,12 @@ constexpr uint64_t kStartAgainMs = 1000;  // between tries to start a server
 
 }  // namespace
 
+StartFailureText::StartFailureText(int error) {
+  if (error != 0)
+    std::snprintf(text, sizeof text, ", and the command gmm could not be started: %s%s", ErrorText(error).text,
+                  error == ENOENT ? " beside the library or on PATH" : "");
+}
+
 ServeLink::~ServeLink() {
   if (directory_ >= 0) os::close_socket(directory_);
 }

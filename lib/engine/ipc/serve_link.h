@@ -11,6 +11,12 @@
 
 namespace gmm {
 
+// The clause of a message about an error of start_error(); "": there was none.
+struct StartFailureText {
+  explicit StartFailureText(int error);
+  char text[160] = "";
+};
+
 class ServeLink : NoCopy {
  public:
   static constexpr uint64_t kMostRetryMs = 500;  // between tries to connect
